@@ -13,7 +13,8 @@ use brobust_contention::{
     deviation, hrtick_dl, hz, ContentionError, Driver, Interval, Recorder, Recording, State, Summary, Target, Ticks,
     Tid,
 };
-use brobust_host::sched_attr::SchedAttr;
+use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE};
+use brobust_host::threads::{cpus_of, pin};
 use brobust_timeline::{Schedule, Slices};
 
 mod common;
@@ -83,7 +84,7 @@ fn assert_faithful(driver: &str, timeslice_ns: u64, share: f64) {
 fn judge(reasons: Option<Vec<String>>) {
     let Some(reasons) = reasons else { return };
     let worker = Worker::spinning();
-    pin(worker.tid, last_cpu());
+    pin(worker.tid, last_cpu()).unwrap();
     let half_second = || {
         let before = stolen(last_cpu());
         let share = record(worker.tid, Duration::from_millis(500)).summary(None).effective_share;
@@ -103,50 +104,27 @@ fn stolen(cpu: usize) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// The CPUs the calling thread may run on.
 fn affinity(tid: Tid) -> Vec<usize> {
-    // SAFETY: the kernel writes at most `size_of::<cpu_set_t>()` bytes into the set, which CPU_ISSET then reads.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(tid, std::mem::size_of_val(&set), &mut set);
-        let is_set = |&cpu: &usize| libc::CPU_ISSET(cpu, &set);
-        (0..libc::CPU_SETSIZE as usize).filter(is_set).collect()
-    }
+    cpus_of(tid).unwrap()
 }
 
 fn last_cpu() -> usize {
     *affinity(0).last().unwrap()
 }
 
-fn policy(tid: Tid) -> i32 {
-    // SAFETY: no memory arguments.
-    unsafe { libc::sched_getscheduler(tid) }
-}
-
-fn nice(tid: Tid) -> i32 {
-    // SAFETY: no memory arguments.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) }
+/// Returns policy and nice value.
+fn scheduling(tid: Tid) -> (i32, i32) {
+    let SchedAttr { policy, nice, .. } = SchedAttr::of(tid).unwrap();
+    (policy as i32, nice)
 }
 
 fn set_nice(tid: Tid, nice: i32) {
-    // SAFETY: no memory arguments.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as libc::id_t, nice) };
+    SchedAttr { nice, ..SchedAttr::of(tid).unwrap() }.set(tid).unwrap();
 }
 
 /// Lets a thread, and those that it starts, run before all ordinary threads, but not before a burner.
 fn set_real_time(tid: Tid) {
-    let parameter = libc::sched_param { sched_priority: 20 };
-    // SAFETY: the kernel only reads the parameter.
-    assert_eq!(unsafe { libc::sched_setscheduler(tid, libc::SCHED_FIFO, &parameter) }, 0);
-}
-
-fn pin(tid: Tid, cpu: usize) {
-    // SAFETY: CPU_SET writes inside the set, which the kernel then reads.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(tid, std::mem::size_of_val(&set), &set);
-    }
+    SchedAttr::fifo(20).set(tid).unwrap();
 }
 
 fn no_such_thread() -> Tid {
@@ -214,13 +192,14 @@ fn deadline_gives_policy_and_nice_value_back() {
     set_nice(worker.tid, 5);
     let mut held = deadline(&[worker.tid], 10 * MS, 20 * MS).unwrap();
     // The thread may start others, which are not held.
-    assert_eq!(policy(worker.tid), libc::SCHED_DEADLINE | libc::SCHED_RESET_ON_FORK);
+    let now = SchedAttr::of(worker.tid).unwrap();
+    assert_eq!((now.policy, now.flags), (SCHED_DEADLINE, libc::SCHED_FLAG_RESET_ON_FORK as u64));
     held.stop().unwrap();
-    assert_eq!((policy(worker.tid), nice(worker.tid)), (libc::SCHED_OTHER, 5));
+    assert_eq!(scheduling(worker.tid), (libc::SCHED_OTHER, 5));
     held.stop().unwrap();
 
     drop(deadline(&[worker.tid], 10 * MS, 20 * MS).unwrap());
-    assert_eq!((policy(worker.tid), nice(worker.tid)), (libc::SCHED_OTHER, 5));
+    assert_eq!(scheduling(worker.tid), (libc::SCHED_OTHER, 5));
 }
 
 #[test]
@@ -231,7 +210,7 @@ fn deadline_does_not_mind_a_thread_that_has_ended() {
     let mut held = deadline(&[ended.tid, alive.tid], 2 * MS, 20 * MS).unwrap();
     drop(ended);
     held.stop().unwrap();
-    assert_eq!(policy(alive.tid), libc::SCHED_OTHER);
+    assert_eq!(scheduling(alive.tid).0, libc::SCHED_OTHER);
 }
 
 #[test]
@@ -241,7 +220,7 @@ fn deadline_changes_no_thread_if_one_is_refused() {
     let worker = Worker::spinning();
     let error = deadline(&[worker.tid, no_such_thread()], 2 * MS, 20 * MS).unwrap_err();
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
-    assert_eq!(policy(worker.tid), libc::SCHED_OTHER);
+    assert_eq!(scheduling(worker.tid).0, libc::SCHED_OTHER);
 }
 
 /// Fails on a kernel that loses the bandwidth of sleepers, if `Driver::stop` does not take care.
@@ -322,7 +301,7 @@ fn deadline_says_that_a_pinned_thread_is_pinned() {
 fn a_busy_neighbour_gets_next_to_nothing_of_the_timeslices() {
     let _alone = alone();
     let neighbour = Worker::spinning();
-    pin(neighbour.tid, last_cpu());
+    pin(neighbour.tid, last_cpu()).unwrap();
     let worker = Worker::spinning();
     let shares = (0..ATTEMPTS).map(|_| measure(&worker, BURNER, slices(MS, 0.25)).effective_share);
     let best = shares.fold(0.0, f64::max);
@@ -343,7 +322,7 @@ fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
     let mut held = burner(worker.tid, last_cpu(), on_off(MS, MS)).unwrap();
     assert_eq!(affinity(worker.tid), [last_cpu()]);
     held.stop().unwrap();
-    assert_eq!((affinity(worker.tid), nice(worker.tid)), (before, 3));
+    assert_eq!((affinity(worker.tid), scheduling(worker.tid).1), (before, 3));
     held.stop().unwrap();
 }
 
@@ -465,7 +444,7 @@ fn a_thread_is_recorded_to_wait_as_long_as_the_kernel_counts() {
     let _alone = alone();
     let (neighbour, worker) = (Worker::spinning(), Worker::spinning());
     for tid in [neighbour.tid, worker.tid] {
-        pin(tid, last_cpu());
+        pin(tid, last_cpu()).unwrap();
     }
     let (begun, before) = (Instant::now(), counted_wait(worker.tid));
     let recording = record(worker.tid, Duration::from_millis(400));
