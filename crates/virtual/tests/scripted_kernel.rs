@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 
 use brobust_virtual::shared::{reason, role, FrameHead, Shared, ABI, MAGIC, NEVER};
+use memmap2::MmapMut;
 
 const LENGTH: u32 = 1514;
 
@@ -150,17 +151,9 @@ impl Peer {
 }
 
 fn map() -> &'static mut Shared {
-    // SAFETY: the descriptor that every kernel inherits, of a file as long as Shared.
+    // SAFETY: the descriptor that every kernel inherits, of a file as long as Shared. It is mapped until the process ends.
     unsafe {
-        let at = libc::mmap(
-            std::ptr::null_mut(),
-            size_of::<Shared>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            3,
-            0,
-        );
-        assert_ne!(at, libc::MAP_FAILED);
-        &mut *at.cast()
+        let mapped = Box::leak(Box::new(MmapMut::map_mut(3).unwrap()));
+        &mut *mapped.as_mut_ptr().cast()
     }
 }
