@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+import made_up
 from brobust import backends
 from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, main, measuring, run
 from brobust.cli.lazy import HostCommand, first_paragraph
-from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
+from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.programs import host_program
 from brobust.scenario import Grid, Scenario
@@ -442,8 +443,7 @@ def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:
     grid = Grid({"flows": flows, "duration": "6s"})
     dataset = Dataset.create(tmp_path / "a", grid, {})
     (run,) = grid.runs()
-    of_run = {**scenario_columns(run), "outcome": "ok", "throughput_mbps": 18.0}
-    measured = Measured([{**of_run, **columns} for columns in flow_columns(run.scenario)])
+    measured = Measured(made_up.rows(run, throughput_mbps=18.0))
     dataset.append(run.id, measured)
     measuring.require_throughput(grid, dataset, 18_000_000)
     with pytest.raises(measuring.NoSuccess, match=r"carried 18\.00 Mbit/s"):

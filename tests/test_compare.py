@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import made_up
 from brobust.analysis import compare, confidence
-from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
+from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
@@ -30,10 +30,8 @@ def _dataset(directory: Path, rates: dict[float, list[float]], **fields: object)
     for run in grid.runs():
         values = rates[run.scenario.contention.share]
         if run.repeat < len(values):
-            (columns,) = flow_columns(run.scenario)
-            outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "retransmits": 0}
-            row = {**scenario_columns(run), **columns, **outcome, "throughput_mbps": values[run.repeat]}
-            dataset.append(run.id, Measured([row]))
+            rows = made_up.rows(run, throughput_mbps=values[run.repeat], retransmits=0)
+            dataset.append(run.id, Measured(rows))
     return dataset
 
 

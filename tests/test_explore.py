@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
+import made_up
 from brobust.dataset import RUNS, Dataset, Measured, flow_columns, recordings, scenario_columns
 from brobust.errors import BadInput
 from brobust.explore import figures, recorded
@@ -270,22 +271,16 @@ def test_a_dataset_is_shown_along_two_axes_or_along_its_only_one(tmp_path: Path)
 
 def test_times_of_the_phase_stand_in_their_order(tmp_path: Path) -> None:
     grid = Grid({"kernel": "virtual-6.12", "contention": {"share": 0.5, "phase": ["10ms", "5ms", "random"]}})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    for run in grid.runs():
-        row = {**scenario_columns(run), **flow_columns(run.scenario)[0], "outcome": "ok", "throughput_mbps": 1.0}
-        dataset.append(run.id, Measured([row]))
-    (cells,) = Answers(dataset).answer_cells("phase", "phase", "throughput_mbps")
+    (cells,) = Answers(made_up.dataset(tmp_path / "data", grid)).answer_cells("phase", "phase", "throughput_mbps")
     assert cells["x"] == ["5ms", "10ms", "random"]
 
 
 def test_a_dataset_can_be_shown_along_a_field_that_is_no_axis(tmp_path: Path) -> None:
     flows = [{"cc": "bbr"}, {"cc": "cubic", "sender": 2}]
     grid = Grid({"kernel": "virtual-6.12", "flows": flows, "senders": [{"share": [1, 0.25]}]})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    for run in grid.runs():
-        outcome = {"outcome": "ok", "throughput_mbps": 10 * run.scenario.senders[0].share}
-        rows = [{**scenario_columns(run), **flow, **outcome} for flow in flow_columns(run.scenario)]
-        dataset.append(run.id, Measured(rows))
+    dataset = made_up.dataset(
+        tmp_path / "data", grid, lambda run: {"throughput_mbps": 10 * run.scenario.senders[0].share}
+    )
     answers = Answers(dataset)
     (about,) = answers.answer_about()
     assert about["dataset"]["axes"] == {"cc": "cc", "senders.share": "senders.share"}
@@ -295,12 +290,9 @@ def test_a_dataset_can_be_shown_along_a_field_that_is_no_axis(tmp_path: Path) ->
 
 def test_of_a_run_with_several_flows_the_first_is_shown_and_said(tmp_path: Path) -> None:
     grid = Grid({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}, {"cc": "cubic"}]})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    (run,) = grid.runs()
-    outcome = {"outcome": "ok", "throughput_mbps": 5.0, "rtt_ms": 0.0}  # as on vm, with the testbed's own latency
-    rows = [{**scenario_columns(run), **flow, **outcome} for flow in flow_columns(run.scenario)]
-    dataset.append(run.id, Measured(rows))
-    (shown,) = Answers(dataset).answer_look(run.id)
+    as_on_vm = {"throughput_mbps": 5.0, "rtt_ms": 0.0}  # with the testbed's own latency
+    dataset = made_up.dataset(tmp_path / "data", grid, lambda _: as_on_vm)
+    (shown,) = Answers(dataset).answer_look(grid.runs()[0].id)
     assert shown["cc"] == "bbr (flow 0 of 2)" and shown["throughput_mbps"] == 5.0 and shown["buffer_bdp"] is None
 
 

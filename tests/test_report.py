@@ -9,10 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+import made_up
 from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
 from brobust.cli.plot import draw
-from brobust.dataset import RUNS, TABLES, Dataset, flow_columns, frame, scenario_columns
+from brobust.dataset import RUNS, TABLES, Dataset, frame
 from brobust.errors import BadInput
 from brobust.report import programs, table
 from brobust.report.console import Console
@@ -191,15 +192,8 @@ def test_a_replayed_run_is_not_an_undisturbed_one(runs: pl.DataFrame) -> None:
 
 def _measured(grid: Grid) -> pl.DataFrame:
     """Every run of a grid with another throughput."""
-    outcome = {"outcome": "ok", "retransmits": 0}
-    return frame(
-        [
-            {**scenario_columns(run), **columns, **outcome, "throughput_mbps": float(number)}
-            for number, run in enumerate(grid.runs())
-            for columns in flow_columns(run.scenario)
-        ],
-        RUNS,
-    )
+    each = (made_up.rows(run, throughput_mbps=float(n), retransmits=0) for n, run in enumerate(grid.runs()))
+    return frame([row for of_run in each for row in of_run], RUNS)
 
 
 SHARED = {"flows": [{"cc": "bbr"}, {"cc": "cubic", "sender": 2}]}

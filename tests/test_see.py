@@ -23,10 +23,11 @@ from nbclient import NotebookClient
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
 import brobust
+import made_up
 from brobust import api
 from brobust.analysis.explain import Explanation, bandwidths
 from brobust.api import Result
-from brobust.dataset import Dataset, Measured, captures, find, flow_columns, recordings, scenario_columns
+from brobust.dataset import Dataset, Measured, captures, find, recordings
 from brobust.errors import BadInput
 from brobust.report import capture, explanation, over_time, trace
 from brobust.scenario import Grid
@@ -407,14 +408,12 @@ def test_what_was_not_recorded_is_named_with_its_options(brobust: Callable[..., 
 
 def test_a_run_of_a_vm_has_timeslices_from_before_its_traffic_and_can_record_no_packets(tmp_path: Path) -> None:
     (requested,) = Grid({"backend": "vm", "kernel": "debian-6.12", "contention": {"share": 0.5}}).runs()
-    (columns,) = flow_columns(requested.scenario)
-    outcome = {"outcome": "ok", "throughput_mbps": 5.0, "effective_share": 0.5}
     slices = [
         {"run": requested.id, "sender": 1, "vcpu": 0, "kind": "timeslice", "start_s": start, "duration_ms": 10.0}
         for start in (None, -0.025, -0.005, 0.015)
     ]
-    row = {**scenario_columns(requested), **columns, **outcome}
-    run = Result(requested, Measured([row], offtimes=slices))
+    rows = made_up.rows(requested, throughput_mbps=5.0, effective_share=0.5)
+    run = Result(requested, Measured(rows, offtimes=slices))
     assert trace.write(run, tmp_path / "run.perfetto-trace")["timeslices"] == 2
     times = [at for name, at, _ in Timeline(tmp_path / "run.perfetto-trace").events if name.startswith("CPU of")]
     assert times == [0, 5_000_000, 15_000_000, 25_000_000]

@@ -16,9 +16,10 @@ import polars as pl
 import pytest
 
 import brobust
+import made_up
 from brobust import backends
 from brobust.cli import app, measuring
-from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
+from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, BrobustError, RunFailed, WriteFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Grid, Run, Scenario
@@ -74,8 +75,7 @@ class Pretended:
             raise RunFailed("no luck")
         if self.error is not None and number == 2:
             raise self.error
-        common = {**scenario_columns(run), "outcome": "ok", "throughput_mbps": 1.0}
-        return Measured([{**common, **columns} for columns in flow_columns(run.scenario)])
+        return Measured(made_up.rows(run))
 
     def stop(self) -> None:
         self.stopped.set()

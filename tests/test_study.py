@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +17,13 @@ import pytest
 from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
+import made_up
 from brobust.analysis import cells, confidence, metrics, summary, twins
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
 from brobust.cli.sweep import _field
-from brobust.dataset import PACKETS, RUNS, Dataset, Measured, flow_columns, frame, scenario_columns
+from brobust.dataset import PACKETS, RUNS, Dataset, Measured, frame
 from brobust.errors import BadInput
 from brobust.report import sheets
 from brobust.report.study import check, draw, throughput_figure
@@ -41,11 +41,8 @@ def test_each_metric_that_is_a_column_of_runs_is_there() -> None:
 
 def _as_if_measured(study: model.Study, scale: Scale, backend: str) -> pl.DataFrame:
     """A row per flow of each of the study's scenarios."""
-    rows = []
-    for scenario in model.grid([study], scale, backend).scenarios:
-        common = {**scenario_columns(Run(scenario=scenario, repeat=0)), "outcome": "ok", "throughput_mbps": 1.0}
-        rows += [{**common, **columns} for columns in flow_columns(scenario)]
-    return frame(rows, RUNS)
+    runs = (Run(scenario=scenario, repeat=0) for scenario in model.grid([study], scale, backend).scenarios)
+    return frame([row for run in runs for row in made_up.rows(run)], RUNS)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
@@ -144,18 +141,13 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
             "repeat": 3,
         }
     )
-    dataset = Dataset.create(tmp_path_factory.mktemp("evidence") / "data", grid, {})
 
-    def measured(run: Run) -> Measured:
+    def measured(run: Run) -> dict[str, Any]:
         cc, share = run.scenario.flows[0].cc, run.scenario.contention.share
         rate = 90.0 if cc == "cubic" else mbps[share] + run.scenario.path.rtt / 1e8
-        outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "wall_s": 1.0, "kernel_release": "6.12"}
-        (columns,) = flow_columns(run.scenario)
-        row = {**scenario_columns(run), **columns, **outcome, "throughput_mbps": rate + run.repeat, "retransmits": 0}
-        return Measured([row])
+        return {"throughput_mbps": rate + run.repeat, "retransmits": 0, "kernel_release": "6.12"}
 
-    for run in grid.runs():
-        dataset.append(run.id, measured(run))
+    dataset = made_up.dataset(tmp_path_factory.mktemp("evidence") / "data", grid, measured)
     return Evidence(Tables(dataset), [run.id for run in grid.runs()])
 
 
@@ -250,11 +242,7 @@ def test_flows_that_start_at_different_times_are_compared_at_the_same_time(tmp_p
     grid = Grid({"flows": [{"cc": "bbr"}, {"cc": "bbr", "start": "20s"}], "duration": "40s"})
     dataset = Dataset.create(tmp_path / "data", grid, {})
     (run,) = grid.runs()
-    outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "wall_s": 1.0, "kernel_release": "6.12"}
-    rows = [
-        {**scenario_columns(run), **columns, **outcome, "throughput_mbps": 50.0, "retransmits": 10}
-        for columns in flow_columns(run.scenario)
-    ]
+    rows = made_up.rows(run, throughput_mbps=50.0, retransmits=10, kernel_release="6.12")
     # The first has 80 until the second comes; then each has 50, but for the second's first ten seconds.
     over_time = [(0, s, 80.0 if s <= 20 else 50.0) for s in range(1, 41)]
     over_time += [(1, s, 20.0 if s <= 10 else 50.0) for s in range(1, 21)]
@@ -309,12 +297,12 @@ def test_cells_are_classed_by_whether_the_bandwidth_matters(tmp_path: Path, at_h
             "repeat": 1,
         }
     )
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    for run in grid.runs():
-        (columns,) = flow_columns(run.scenario)
+
+    def measured(run: Run) -> dict[str, Any]:
         rate = rates[run.scenario.contention.share, run.scenario.path.bandwidth // 10**6]
-        outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "retransmits": 0, "throughput_mbps": rate}
-        dataset.append(run.id, Measured([{**scenario_columns(run), **columns, **outcome}]))
+        return {"throughput_mbps": rate, "retransmits": 0}
+
+    dataset = made_up.dataset(tmp_path / "data", grid, measured)
     evidence = Evidence(Tables(dataset), [run.id for run in grid.runs()])
     assert _verdict(evidence, {"rule": "classes"}) == expected
 
@@ -324,14 +312,11 @@ def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> N
     grid = Grid({"contention": {"share": 1}, "flows": [{"cc": "bbr"}], "repeat": 1, "packets": True})
     dataset = Dataset.create(tmp_path / "data", grid, {})
     (run,) = grid.runs()
-    (columns,) = flow_columns(run.scenario)
     times_ms = [0, 0.05, 1, *(5 + 0.01 * number for number in range(7)), 2500, 2500.09, 2500.11]
     packet = {"run": run.id, "flow": 0, "direction": "data", "payload_bytes": 1200}
     packets = [{**packet, "time_s": time / 1e3} for time in times_ms]
     packets.insert(1, {**packet, "time_s": 0.00002, "direction": "ack"})
-    outcome = {"outcome": "ok", "started_at": datetime.now(UTC), "throughput_mbps": 1.0}
-    row = {**scenario_columns(run), **columns, **outcome}
-    dataset.append(run.id, Measured([row], packets=frame(packets, PACKETS)))
+    dataset.append(run.id, Measured(made_up.rows(run), packets=frame(packets, PACKETS)))
     evidence = Evidence(Tables(dataset), [run.id])
     assert evidence.trains["train"].to_list() == [2, 1, 7, 7, 7, 7, 7, 7, 7, 3, 3, 3]
     assert evidence.trains["gap_ms"].to_list()[:2] == [pytest.approx(0.05), pytest.approx(0.95)]

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import brobust
+import made_up
 from brobust.backends.support import unsupported
 from brobust.backends.vm import VmBackend
 from brobust.contention import during_run, recordings
 from brobust.dataset import Dataset, Measured
-from brobust.dataset.rows import flow_columns, scenario_columns
 from brobust.drivers import schedules
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import cpus
@@ -110,8 +110,8 @@ def _written(directory: Path, offtimes: list[dict[str, Any]]) -> str:
     grid = Grid({"contention": {"share": 0.5, "vcpus": 2}, "kernel": "virtual-6.12"})
     dataset = Dataset.create(directory, grid, {})
     (run,) = grid.runs()
-    rows = [{**scenario_columns(run), **columns, "outcome": "ok"} for columns in flow_columns(run.scenario)]
-    dataset.append(run.id, Measured(rows, offtimes=[{"run": run.id, "sender": 1, **row} for row in offtimes]))
+    offtimes = [{"run": run.id, "sender": 1, **row} for row in offtimes]
+    dataset.append(run.id, Measured(made_up.rows(run), offtimes=offtimes))
     assert dataset.runs()["vcpus"].to_list() == [2]
     return f"{directory}#{run.id}"
 

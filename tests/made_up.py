@@ -1,0 +1,25 @@
+"""Runs that nobody has measured, for tests of what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
+from brobust.scenario import Grid, Run
+
+
+def rows(run: Run, **measured: Any) -> list[dict[str, Any]]:
+    """Return the rows of a run that is ok, one for each flow, with these values in each."""
+    common = {"outcome": "ok", "started_at": datetime.now(UTC), "throughput_mbps": 1.0, **measured}
+    return [{**scenario_columns(run), **columns, **common} for columns in flow_columns(run.scenario)]
+
+
+def dataset(directory: Path, grid: Grid, measured: Callable[[Run], dict[str, Any]] = lambda _: {}) -> Dataset:
+    """Return a dataset that has every run of a grid, with the values that `measured` returns for it."""
+    made = Dataset.create(directory, grid, {})
+    for run in grid.runs():
+        made.append(run.id, Measured(rows(run, **measured(run))))
+    return made
