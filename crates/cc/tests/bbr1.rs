@@ -51,9 +51,7 @@ fn a_probe_without_room_for_its_surplus_ends_with_a_loss() {
     while path.pacing_gain() < 1.2 {
         path.ack();
     }
-    for _ in 0..path.rounds(3) {
-        path.ack();
-    }
+    path.acks(3);
     assert!(path.pacing_gain() > 1.2, "less than 1.25 BDP is in flight, so it goes on");
     path.ack_with(|sample| sample.losses = 1);
     assert!(path.pacing_gain() < 0.8);

@@ -38,9 +38,7 @@ fn startup_paces_at_four_ln_two_and_ends_after_three_rounds_without_growth_5_3_1
 fn startup_goes_on_while_bandwidth_grows_by_a_quarter() {
     let mut path = Path::new("brb_bbr3", 10, 20_000);
     for _ in 0..8 {
-        for _ in 0..path.rounds(2) {
-            path.ack();
-        }
+        path.acks(2);
         path.rate = path.rate * 3 / 2;
     }
     assert_eq!(path.mode(), "startup");
@@ -69,9 +67,7 @@ fn startup_ends_in_a_round_of_recovery_with_six_lossy_acks_and_more_than_two_per
 fn drain_ends_with_one_bdp_in_flight_5_3_2() {
     let mut path = startup_over("brb_bbr3");
     path.in_flight = Some(path.bdp() * 2);
-    for _ in 0..path.rounds(10) {
-        path.ack();
-    }
+    path.acks(10);
     assert_eq!(path.mode(), "drain");
     assert!(path.pacing_gain() < 0.36);
     path.in_flight = Some(path.bdp());
@@ -95,9 +91,7 @@ fn down_becomes_cruise_when_in_flight_is_below_the_bdp_5_3_3_1() {
     path.in_flight = Some(path.bdp());
     path.until("probe_bw_down", 100);
     path.in_flight = Some(path.bdp() * 2);
-    for _ in 0..path.rounds(3) {
-        path.ack();
-    }
+    path.acks(3);
     assert_eq!(path.mode(), "probe_bw_down");
     path.in_flight = Some(path.bdp() / 2);
     path.until("probe_bw_cruise", 5);
@@ -142,9 +136,7 @@ fn up_ends_when_bandwidth_grows_no_more_5_3_3_3() {
 #[test]
 fn version_2_ends_up_with_a_quarter_above_the_bdp_in_flight() {
     let mut path = probing("brb_bbr2");
-    for _ in 0..path.rounds(10) {
-        path.ack();
-    }
+    path.acks(10);
     assert_eq!(path.mode(), "probe_bw_up", "not below it, however long");
     path.in_flight = Some(path.bdp() * 2);
     path.ack();
@@ -154,25 +146,19 @@ fn version_2_ends_up_with_a_quarter_above_the_bdp_in_flight() {
 #[test]
 fn up_ends_when_more_than_two_percent_is_lost_and_the_window_remembers_5_3_3_6() {
     let mut path = probing("brb_bbr3");
-    for _ in 0..path.rounds(1) {
-        path.ack(); // now samples are those of the probe
-    }
+    path.acks(1); // now samples are those of the probe
     let before = path.conn.cwnd;
     path.in_flight = Some(path.bdp() * 2);
     path.ack_with(|sample| sample.losses = 30);
     assert_eq!(path.mode(), "probe_bw_down");
-    for _ in 0..path.rounds(2) {
-        path.ack();
-    }
+    path.acks(2);
     assert!(path.conn.cwnd < before && path.conn.cwnd >= path.bdp() / 2, "{} of {before}", path.conn.cwnd);
 }
 
 #[test]
 fn losses_below_two_percent_do_not_end_up() {
     let mut path = probing("brb_bbr3");
-    for _ in 0..path.rounds(1) {
-        path.ack();
-    }
+    path.acks(1);
     path.ack_with(|sample| sample.losses = 1);
     assert_eq!(path.mode(), "probe_bw_up");
 }
@@ -181,14 +167,10 @@ fn losses_below_two_percent_do_not_end_up() {
 fn losses_outside_of_probing_cut_the_estimate_no_lower_than_what_was_delivered_5_3_3_4() {
     let mut path = cruising("brb_bbr3");
     let estimate = path.estimate();
-    for _ in 0..path.rounds(3) {
-        path.ack_with(|sample| sample.losses = 1);
-    }
+    path.acks_with(3, |sample| sample.losses = 1);
     assert!((path.estimate() - estimate).abs() < 0.2, "the path still delivers all of it");
     path.rate /= 2;
-    for _ in 0..path.rounds(8) {
-        path.ack_with(|sample| sample.losses = 1);
-    }
+    path.acks_with(8, |sample| sample.losses = 1);
     assert!(path.estimate() < estimate * 0.75, "{} of {estimate}", path.estimate());
     assert!(path.estimate() >= estimate * 0.49);
     path.until("probe_bw_refill", 4000);
@@ -239,9 +221,7 @@ fn a_loss_that_was_none_gives_back_window_and_bounds_5_5_12() {
     let (cwnd, estimate) = (path.conn.cwnd, path.estimate());
     path.socket.ssthresh(&mut path.conn);
     path.rate /= 2;
-    for _ in 0..path.rounds(4) {
-        path.ack_with(|sample| sample.losses = 3);
-    }
+    path.acks_with(4, |sample| sample.losses = 3);
     assert!(path.estimate() < estimate * 0.9);
     assert_eq!(path.socket.undo_cwnd(&mut path.conn), cwnd);
     assert!((path.estimate() - estimate).abs() < 0.01);
@@ -255,9 +235,7 @@ fn lost(lost: i32, tx_in_flight: u32) -> Sample {
 #[test]
 fn a_lost_packet_of_which_the_stack_tells_ends_up_at_once_5_5_10_2() {
     let mut path = probing("brb_bbr3");
-    for _ in 0..path.rounds(1) {
-        path.ack_with(|sample| sample.tells_losses = 1);
-    }
+    path.acks_with(1, |sample| sample.tells_losses = 1);
     path.socket.on_lost(&mut path.conn, &lost(3, 200));
     assert_eq!(path.mode(), "probe_bw_up", "3 of 200 are less than 2 %");
     path.socket.on_lost(&mut path.conn, &Sample { tells_losses: 0, ..lost(9, 200) });
@@ -270,12 +248,10 @@ fn a_lost_packet_of_which_the_stack_tells_ends_up_at_once_5_5_10_2() {
 fn what_a_tail_loss_probe_repairs_counts_as_a_loss_of_version_3_alone() {
     for (control, mode) in [("brb_bbr3", "probe_bw_down"), ("brb_bbr2", "probe_bw_up")] {
         let mut path = probing(control);
-        for _ in 0..path.rounds(1) {
-            path.ack_with(|sample| {
-                sample.tells_losses = 1;
-                sample.delivered = 20; // one of 21 is more than 2 %
-            });
-        }
+        path.acks_with(1, |sample| {
+            sample.tells_losses = 1;
+            sample.delivered = 20; // one of 21 is more than 2 %
+        });
         path.socket.on_event(&mut path.conn, EVENT_TLP_RECOVERY);
         assert_eq!(path.mode(), mode, "{control}");
     }

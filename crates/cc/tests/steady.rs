@@ -114,14 +114,10 @@ fn losses_next_to_each_other_bound_what_is_in_flight_and_a_bound_that_is_reached
     let mut path = stalled();
     let before = path.conn.cwnd;
     path.in_flight = None;
-    for _ in 0..path.rounds(3) {
-        path.ack_with(|sample: &mut Sample| sample.losses = 5); // of 10
-    }
+    path.acks_with(3, |sample| sample.losses = 5); // of 10
     let cut = path.conn.cwnd;
     assert!((before * 6 / 10..before * 8 / 10).contains(&cut), "{cut} of {before}");
-    for _ in 0..path.rounds(5) {
-        path.ack();
-    }
+    path.acks(5);
     assert!((before * 8 / 10..before).contains(&path.conn.cwnd), "{} after {cut} of {before}", path.conn.cwnd);
 }
 
@@ -140,9 +136,7 @@ fn losses_far_apart_bound_nothing() {
 fn after_a_timeout_losses_teach_nothing() {
     let mut path = stalled();
     path.conn.ca_state = 4; // CC_CA_LOSS
-    for _ in 0..path.rounds(2) {
-        path.ack_with(|sample: &mut Sample| sample.losses = 10);
-    }
+    path.acks_with(2, |sample| sample.losses = 10);
     path.conn.ca_state = 0;
     path.ack();
     assert!(path.conn.cwnd >= 400, "{}", path.conn.cwnd);
@@ -154,9 +148,7 @@ fn two_seconds_after_the_last_stall_everything_is_bbrs() {
         let mut path = steady(control);
         send(&mut path, 1, 1);
         send(&mut path, 1, 21);
-        for _ in 0..path.rounds(2) {
-            path.ack_with(|sample: &mut Sample| sample.losses = 1);
-        }
+        path.acks_with(2, |sample| sample.losses = 1);
         let disturbed = path.conn.cwnd;
         path.in_flight = Some(path.bdp());
         for _ in 0..3000 {
@@ -209,9 +201,7 @@ fn it_decides_what_the_vectors_say() {
         match (words.first().copied(), &amounts[..]) {
             (Some("flow"), [packets]) => {
                 path = stalled();
-                for _ in 0..path.rounds(2) {
-                    path.ack(); // of what is in flight now, not in STARTUP
-                }
+                path.acks(2); // of what is in flight now, not in STARTUP
                 (in_flight, free, began) = (*packets, path.conn.cwnd, path.conn.delivered);
             }
             (Some("send"), [packets]) => in_flight += packets,

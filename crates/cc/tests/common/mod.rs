@@ -91,6 +91,17 @@ impl Path {
         self.socket.on_ack(conn, &sample);
     }
 
+    /// Gives the control the ACKs of so many RTTs.
+    pub fn acks(&mut self, rounds: u32) {
+        self.acks_with(rounds, |_| {});
+    }
+
+    pub fn acks_with(&mut self, rounds: u32, change: impl Fn(&mut Sample)) {
+        for _ in 0..self.rounds(rounds) {
+            self.ack_with(&change);
+        }
+    }
+
     /// Gives the control ACKs until it is in that mode, and returns how many ms this took.
     pub fn until(&mut self, mode: &str, at_most_ms: u32) -> u32 {
         for ms in 0..at_most_ms {
