@@ -30,20 +30,16 @@ def measured(directory: Path, wanted: Sequence[Mapping[str, Any]], jobs: int | N
     """Measure what the dataset lacks of these grids, and return it. It may hold others. End with one line on what
     cannot be measured."""
     try:
-        return _measured(directory, wanted, jobs)
+        if (directory / "dataset.json").exists():
+            dataset = Dataset.open(directory)
+            before = dataset.grid()
+            grid = Grid({"grids": [*before.fields["grids"], *wanted]})
+            if len(grid.runs()) > len(before.runs()):
+                dataset.grow(grid)
+        else:
+            grid = Grid({"grids": list(wanted)})
+            dataset = Dataset.create(directory, grid, runner.host())
+        measure(grid, dataset, as_json=False, jobs=jobs, go_on="the same command")
     except BrobustError as refusal:
         raise SystemExit(str(refusal)) from None
-
-
-def _measured(directory: Path, wanted: Sequence[Mapping[str, Any]], jobs: int | None) -> Dataset:
-    if (directory / "dataset.json").exists():
-        dataset = Dataset.open(directory)
-        before = dataset.grid()
-        grid = Grid({"grids": [*before.fields["grids"], *wanted]})
-        if len(grid.runs()) > len(before.runs()):
-            dataset.grow(grid)
-    else:
-        grid = Grid({"grids": list(wanted)})
-        dataset = Dataset.create(directory, grid, runner.host())
-    measure(grid, dataset, as_json=False, jobs=jobs, go_on="the same command")
     return dataset
