@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import itertools
 import json
 import os
@@ -142,190 +143,173 @@ async def _watched(*sweeps: Sweep, size: tuple[int, int] = (80, 24)) -> AsyncIte
     to_come.put(None)
 
 
-def _run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
+def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Let pytest run an async test."""
+    return functools.wraps(test)(lambda: asyncio.run(test()))
 
 
-def test_a_terminal_of_80_columns_shows_what_matters() -> None:
+@in_a_loop
+async def test_a_terminal_of_80_columns_shows_what_matters() -> None:
     long = _flow(9, remote="[2001:db8:85a3:1234:5678:8a2e:370:7334]:65535", cc="brb_bbr3_robust", rate_mbps=98765.4)
+    async with _watched(_sweep(1, *THREE, long)) as watched:
+        screen = watched.screen()
+        assert len(screen) == 24 and all(len(line) <= 80 for line in screen)
+        (heading,) = [line for line in screen if line.startswith("cause")]
+        assert heading.split() == ["cause", "cc", "Mbit/s", "inflight", "deficit", "to"]
+        lines = [line.split() for line in screen if "203.0.113." in line or "2001" in line]
+        assert lines[0] == ["cpu-limited", "bbr", "10.00", "0.40", "90%", "203.0.113.1:5201"]
+        assert lines[1] == ["network-limited", "cubic", "30.00", "1.75*", "-", "203.0.113.3:5201"]
+        assert lines[2] == ["network-limited", "bbr", "20.00", "1.25", "20%", "203.0.113.2:5201", "(we…"]
+        assert lines[3][1:3] == ["brb_bbr3_robust", "98765"]
+        assert lines[3][5].startswith("[2001:db8:") and lines[3][5].endswith("]:65535")
+        for key in ("s Sort", "r Reverse", "/ Filter", "p Pause", "? Help", "q Quit", "Detail"):
+            assert key in screen[-1], key
 
-    async def test() -> None:
-        async with _watched(_sweep(1, *THREE, long)) as watched:
-            screen = watched.screen()
-            assert len(screen) == 24 and all(len(line) <= 80 for line in screen)
-            (heading,) = [line for line in screen if line.startswith("cause")]
-            assert heading.split() == ["cause", "cc", "Mbit/s", "inflight", "deficit", "to"]
-            lines = [line.split() for line in screen if "203.0.113." in line or "2001" in line]
-            assert lines[0] == ["cpu-limited", "bbr", "10.00", "0.40", "90%", "203.0.113.1:5201"]
-            assert lines[1] == ["network-limited", "cubic", "30.00", "1.75*", "-", "203.0.113.3:5201"]
-            assert lines[2] == ["network-limited", "bbr", "20.00", "1.25", "20%", "203.0.113.2:5201", "(we…"]
-            assert lines[3][1:3] == ["brb_bbr3_robust", "98765"]
-            assert lines[3][5].startswith("[2001:db8:") and lines[3][5].endswith("]:65535")
-            for key in ("s Sort", "r Reverse", "/ Filter", "p Pause", "? Help", "q Quit", "Detail"):
-                assert key in screen[-1], key
-
-            await watched.pilot.resize_terminal(140, 40)
-            await watched.pilot.pause()
-            (heading,) = [line for line in watched.screen() if line.startswith("cause")]
-            assert heading.split()[-2:] == ["from", "to"]
-            assert "203.0.113.2:5201 (web)" in watched.text() and "192.0.2.1:40002" in watched.text()
-
-    _run(test)
+        await watched.pilot.resize_terminal(140, 40)
+        await watched.pilot.pause()
+        (heading,) = [line for line in watched.screen() if line.startswith("cause")]
+        assert heading.split()[-2:] == ["from", "to"]
+        assert "203.0.113.2:5201 (web)" in watched.text() and "192.0.2.1:40002" in watched.text()
 
 
-def test_the_host_says_why_and_what_cannot_be_read_is_always_shown() -> None:
+@in_a_loop
+async def test_the_host_says_why_and_what_cannot_be_read_is_always_shown() -> None:
     host = {"steal_share": 0.3, "late_share": 0.4, "busiest_share": 0.97, "pressure_share": None}
     unread = [f"network namespace {name}: permission denied" for name in ("a", "b", "c")]
     said = {"host": host, "why": "the CPU is taken away (30% steal)", "unread": unread}
-
-    async def test() -> None:
-        async with _watched(_sweep(1, *THREE, **said)) as watched:
-            for _ in range(2):
-                screen = watched.text()
-                assert "3 sockets: 1 cpu-limited, 2 network-limited" in screen
-                assert "steal 30.0%, late wake-ups 40%, busiest CPU 97%, PSI unknown" in screen
-                assert "cpu-limited: the CPU is taken away (30% steal)" in screen
-                assert "namespace a: permission" in screen and "and 1 more" in screen
-                await watched.press("enter")  # in the detail, too
-            await watched.sweep(_sweep(2, THREE[1], unread=["the dump was interrupted"]))
-            assert "taken away" not in watched.text() and "not read: the dump was interrupted" in watched.text()
-
-    _run(test)
-
-
-def test_sorting_and_reversing() -> None:
-    async def test() -> None:
-        async with _watched(_sweep(1, *THREE)) as watched:
-            orders = {}
-            for _ in history.ORDERS:
-                forwards = watched.rows()
-                await watched.press("r")
-                orders[watched.flows().order.name] = (forwards, watched.rows())
-                await watched.press("S", "s")
-            assert orders == {
-                "cause": (["1", "3", "2"], ["3", "2", "1"]),
-                "rate": (["3", "2", "1"], ["1", "2", "3"]),
-                "inflight": (["1", "2", "3"], ["3", "2", "1"]),
-                "deficit": (["1", "2", "3"], ["2", "1", "3"]),  # unknown values come last
-            }
-            assert watched.flows().order.name == "cause" and "by cause, cpu-limited first" in watched.text()
-
-    _run(test)
-
-
-def test_the_filter_is_a_part_of_any_cell() -> None:
-    async def test() -> None:
-        async with _watched(_sweep(1, *THREE)) as watched:
-            await watched.press("slash", *"CUBIC")
-            assert watched.rows() == ["3"] and "1 of 3 sockets" in watched.text()
-            await watched.press("enter")
-            await watched.sweep(_sweep(2, *THREE))
-            assert watched.rows() == ["3"] and "with 'cubic'" in watched.text()
-            await watched.press("escape")
-            assert watched.rows() == ["1", "3", "2"] and "cubic'" not in watched.text()
-            for typed, rows in (
-                ("cpu", ["1"]),
-                ("113.2:", ["2"]),
-                ("40003", ["3"]),
-                ("(web)", ["2"]),
-                ("cart-3", ["3"]),
-                ("sq?", []),
-            ):
-                await watched.press("slash", *typed)
-                assert watched.rows() == rows, typed
-                await watched.press("escape")
-            assert watched.rows() == ["1", "3", "2"]
-
-    _run(test)
-
-
-def test_while_it_is_paused_the_screen_stands_still_and_no_history_has_a_hole() -> None:
-    async def test() -> None:
-        async with _watched(_sweep(1, *THREE)) as watched:
-            await watched.press("p")
-            paused = watched.text()
-            assert "PAUSED" in paused
-            for sweep in (2, 3):
-                await watched.sweep(_sweep(sweep, *(_flow(number) for number in (4, 5))))
-            assert watched.text() == paused
-            await watched.press("s")  # the view can be sorted while it is paused
-            assert watched.rows() == ["3", "2", "1"]
-            await watched.press("space")
-            assert "PAUSED" not in watched.text() and watched.rows() == ["5", "4"]
-            points = watched.view.followed.histories["", 0, "192.0.2.1:40004", "203.0.113.4:5201"].points
-            assert [point.sweep for point in points] == [2, 3]
-
-    _run(test)
-
-
-def test_the_cursor_stays_on_its_socket() -> None:
-    async def test() -> None:
-        async with _watched(_sweep(1, _flow(1), _flow(2), _flow(3))) as watched:
-
-            def under() -> str:
-                return watched.table().keys[watched.table().cursor_row][3]
-
-            # Nobody has moved the cursor, so it stays on its line.
-            await watched.sweep(_sweep(2, _flow(3), _flow(2), _flow(1)))
-            assert under() == "203.0.113.3:5201"
-            await watched.press("down")
-            assert under() == "203.0.113.2:5201"
-            await watched.sweep(_sweep(3, _flow(3), _flow(4), _flow(1), _flow(2)))
-            assert under() == "203.0.113.2:5201" and watched.table().cursor_row == 3
-            await watched.press("s", "s", "r")
-            assert under() == "203.0.113.2:5201"
-            await watched.pilot.resize_terminal(140, 24)
-            await watched.pilot.pause()
-            assert under() == "203.0.113.2:5201"
-            # When the socket disappears, the cursor keeps its line; when it returns, the cursor follows it.
-            await watched.sweep(_sweep(4, _flow(1), _flow(3)))
-            assert watched.rows() == ["1", "3"]
-            await watched.sweep(_sweep(5, _flow(2), _flow(1), _flow(3)))
-            assert under() == "203.0.113.2:5201"
-            # The same addresses in another network namespace are another socket.
-            await watched.sweep(_sweep(6, _flow(2, netns="web"), _flow(2), _flow(3)))
-            assert watched.table().keys[watched.table().cursor_row][0] == ""
-
-    _run(test)
-
-
-def test_a_line_has_the_colour_of_the_socket_that_is_on_it_now() -> None:
-    async def test() -> None:
-        async with _watched(_sweep(1, _flow(1, CPU_LIMITED), _flow(2), _flow(3, "app-limited"))) as watched:
-            for sweep, causes in ((2, ["app-limited", CPU_LIMITED, CPU_LIMITED]), (3, ["undecided", *CAUSES[1:3]])):
-                await watched.sweep(_sweep(sweep, *(_flow(n, cause) for n, cause in enumerate(causes, 1))))
-                table = watched.table()
-                for row in range(table.row_count):
-                    cells = table.get_row_at(row)
-                    style = text.socket_style({"cause": cells[0].plain})
-                    assert {cell.style for cell in cells} == {style}, cells[0].plain
-        assert text.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
-
-    _run(test)
-
-
-def test_the_detail_shows_the_evidence_and_the_history() -> None:
-    async def test() -> None:
-        sweeps = [
-            _sweep(sweep, _flow(1, CPU_LIMITED, rate_mbps=float(sweep), inflight_bdp=sweep / 10), _flow(2))
-            for sweep in range(1, 9)
-        ]
-        async with _watched(*sweeps, size=(80, 40)) as watched:
-            await watched.press("enter")
-            assert isinstance(watched.view.screen, Detail)
+    async with _watched(_sweep(1, *THREE, **said)) as watched:
+        for _ in range(2):
             screen = watched.text()
-            assert "192.0.2.1:40001 to 203.0.113.1:5201" in screen and MEANINGS[CPU_LIMITED] in screen
-            assert "▂▃▄▅▅▆▇█" in screen
-            assert "1.00 to 8.00 Mbit/s" in screen and "0.10 to 0.80 BDP" in screen and "10% to 10%" in screen
-            assert "8 sweeps" in screen and "81% of what pacing would have sent" in screen
-            await watched.sweep(_sweep(9, _flow(1, CPU_LIMITED, rate_mbps=17.0)))
-            assert "1.00 to 17.00 Mbit/s" in watched.text()
-            await watched.sweep(_sweep(10, _flow(2)))
-            assert "latest reading" in watched.text() and "1.00 to 17.00 Mbit/s" in watched.text()
-            await watched.press("escape")
-            assert watched.rows() == ["2"]
+            assert "3 sockets: 1 cpu-limited, 2 network-limited" in screen
+            assert "steal 30.0%, late wake-ups 40%, busiest CPU 97%, PSI unknown" in screen
+            assert "cpu-limited: the CPU is taken away (30% steal)" in screen
+            assert "namespace a: permission" in screen and "and 1 more" in screen
+            await watched.press("enter")  # in the detail, too
+        await watched.sweep(_sweep(2, THREE[1], unread=["the dump was interrupted"]))
+        assert "taken away" not in watched.text() and "not read: the dump was interrupted" in watched.text()
 
-    _run(test)
+
+@in_a_loop
+async def test_sorting_and_reversing() -> None:
+    async with _watched(_sweep(1, *THREE)) as watched:
+        orders = {}
+        for _ in history.ORDERS:
+            forwards = watched.rows()
+            await watched.press("r")
+            orders[watched.flows().order.name] = (forwards, watched.rows())
+            await watched.press("S", "s")
+        assert orders == {
+            "cause": (["1", "3", "2"], ["3", "2", "1"]),
+            "rate": (["3", "2", "1"], ["1", "2", "3"]),
+            "inflight": (["1", "2", "3"], ["3", "2", "1"]),
+            "deficit": (["1", "2", "3"], ["2", "1", "3"]),  # unknown values come last
+        }
+        assert watched.flows().order.name == "cause" and "by cause, cpu-limited first" in watched.text()
+
+
+@in_a_loop
+async def test_the_filter_is_a_part_of_any_cell() -> None:
+    async with _watched(_sweep(1, *THREE)) as watched:
+        await watched.press("slash", *"CUBIC")
+        assert watched.rows() == ["3"] and "1 of 3 sockets" in watched.text()
+        await watched.press("enter")
+        await watched.sweep(_sweep(2, *THREE))
+        assert watched.rows() == ["3"] and "with 'cubic'" in watched.text()
+        await watched.press("escape")
+        assert watched.rows() == ["1", "3", "2"] and "cubic'" not in watched.text()
+        for typed, rows in (
+            ("cpu", ["1"]),
+            ("113.2:", ["2"]),
+            ("40003", ["3"]),
+            ("(web)", ["2"]),
+            ("cart-3", ["3"]),
+            ("sq?", []),
+        ):
+            await watched.press("slash", *typed)
+            assert watched.rows() == rows, typed
+            await watched.press("escape")
+        assert watched.rows() == ["1", "3", "2"]
+
+
+@in_a_loop
+async def test_while_it_is_paused_the_screen_stands_still_and_no_history_has_a_hole() -> None:
+    async with _watched(_sweep(1, *THREE)) as watched:
+        await watched.press("p")
+        paused = watched.text()
+        assert "PAUSED" in paused
+        for sweep in (2, 3):
+            await watched.sweep(_sweep(sweep, *(_flow(number) for number in (4, 5))))
+        assert watched.text() == paused
+        await watched.press("s")  # the view can be sorted while it is paused
+        assert watched.rows() == ["3", "2", "1"]
+        await watched.press("space")
+        assert "PAUSED" not in watched.text() and watched.rows() == ["5", "4"]
+        points = watched.view.followed.histories["", 0, "192.0.2.1:40004", "203.0.113.4:5201"].points
+        assert [point.sweep for point in points] == [2, 3]
+
+
+@in_a_loop
+async def test_the_cursor_stays_on_its_socket() -> None:
+    async with _watched(_sweep(1, _flow(1), _flow(2), _flow(3))) as watched:
+
+        def under() -> str:
+            return watched.table().keys[watched.table().cursor_row][3]
+
+        # Nobody has moved the cursor, so it stays on its line.
+        await watched.sweep(_sweep(2, _flow(3), _flow(2), _flow(1)))
+        assert under() == "203.0.113.3:5201"
+        await watched.press("down")
+        assert under() == "203.0.113.2:5201"
+        await watched.sweep(_sweep(3, _flow(3), _flow(4), _flow(1), _flow(2)))
+        assert under() == "203.0.113.2:5201" and watched.table().cursor_row == 3
+        await watched.press("s", "s", "r")
+        assert under() == "203.0.113.2:5201"
+        await watched.pilot.resize_terminal(140, 24)
+        await watched.pilot.pause()
+        assert under() == "203.0.113.2:5201"
+        # When the socket disappears, the cursor keeps its line; when it returns, the cursor follows it.
+        await watched.sweep(_sweep(4, _flow(1), _flow(3)))
+        assert watched.rows() == ["1", "3"]
+        await watched.sweep(_sweep(5, _flow(2), _flow(1), _flow(3)))
+        assert under() == "203.0.113.2:5201"
+        # The same addresses in another network namespace are another socket.
+        await watched.sweep(_sweep(6, _flow(2, netns="web"), _flow(2), _flow(3)))
+        assert watched.table().keys[watched.table().cursor_row][0] == ""
+
+
+@in_a_loop
+async def test_a_line_has_the_colour_of_the_socket_that_is_on_it_now() -> None:
+    async with _watched(_sweep(1, _flow(1, CPU_LIMITED), _flow(2), _flow(3, "app-limited"))) as watched:
+        for sweep, causes in ((2, ["app-limited", CPU_LIMITED, CPU_LIMITED]), (3, ["undecided", *CAUSES[1:3]])):
+            await watched.sweep(_sweep(sweep, *(_flow(n, cause) for n, cause in enumerate(causes, 1))))
+            table = watched.table()
+            for row in range(table.row_count):
+                cells = table.get_row_at(row)
+                style = text.socket_style({"cause": cells[0].plain})
+                assert {cell.style for cell in cells} == {style}, cells[0].plain
+    assert text.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
+
+
+@in_a_loop
+async def test_the_detail_shows_the_evidence_and_the_history() -> None:
+    sweeps = [
+        _sweep(sweep, _flow(1, CPU_LIMITED, rate_mbps=float(sweep), inflight_bdp=sweep / 10), _flow(2))
+        for sweep in range(1, 9)
+    ]
+    async with _watched(*sweeps, size=(80, 40)) as watched:
+        await watched.press("enter")
+        assert isinstance(watched.view.screen, Detail)
+        screen = watched.text()
+        assert "192.0.2.1:40001 to 203.0.113.1:5201" in screen and MEANINGS[CPU_LIMITED] in screen
+        assert "▂▃▄▅▅▆▇█" in screen
+        assert "1.00 to 8.00 Mbit/s" in screen and "0.10 to 0.80 BDP" in screen and "10% to 10%" in screen
+        assert "8 sweeps" in screen and "81% of what pacing would have sent" in screen
+        await watched.sweep(_sweep(9, _flow(1, CPU_LIMITED, rate_mbps=17.0)))
+        assert "1.00 to 17.00 Mbit/s" in watched.text()
+        await watched.sweep(_sweep(10, _flow(2)))
+        assert "latest reading" in watched.text() and "1.00 to 17.00 Mbit/s" in watched.text()
+        await watched.press("escape")
+        assert watched.rows() == ["2"]
 
 
 def test_the_detail_shows_each_field_of_a_flow() -> None:
@@ -390,36 +374,32 @@ def test_bars_fit_their_place_and_show_gaps() -> None:
         assert len(drawn[0]) <= max(width - 36, 2), width
 
 
-def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
+@in_a_loop
+async def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
     def sweeps() -> Iterator[Sweep]:
         for sweep in itertools.count(1):
             time.sleep(0.005)
             yield _sweep(sweep, *THREE[: sweep % 4])
 
-    async def test() -> None:
-        view = WatchView(sweeps())
-        async with view.run_test() as pilot:
-            for _ in range(20):
-                for key in ("enter", "escape", "question_mark", "escape", "down"):
-                    view.simulate_key(key)
-                    await asyncio.sleep(0.01)
-            await pilot.press("down")  # waits until earlier keys are handled: none may come after the end
-            await pilot.press("q")
-
-    _run(test)
+    view = WatchView(sweeps())
+    async with view.run_test() as pilot:
+        for _ in range(20):
+            for key in ("enter", "escape", "question_mark", "escape", "down"):
+                view.simulate_key(key)
+                await asyncio.sleep(0.01)
+        await pilot.press("down")  # waits until earlier keys are handled: none may come after the end
+        await pilot.press("q")
 
 
-def test_help_has_the_keys_and_the_causes() -> None:
-    async def test() -> None:
-        async with _watched(_sweep(1, *THREE), size=(80, 30)) as watched:
-            await watched.press("question_mark")
-            screen = watched.text()
-            assert all(cause in screen for cause in CAUSES) and "reverse the order" in screen and "min RTT" in screen
-            await watched.sweep(_sweep(2, *THREE))
-            await watched.press("escape")
-            assert watched.rows() == ["1", "3", "2"]
-
-    _run(test)
+@in_a_loop
+async def test_help_has_the_keys_and_the_causes() -> None:
+    async with _watched(_sweep(1, *THREE), size=(80, 30)) as watched:
+        await watched.press("question_mark")
+        screen = watched.text()
+        assert all(cause in screen for cause in CAUSES) and "reverse the order" in screen and "min RTT" in screen
+        await watched.sweep(_sweep(2, *THREE))
+        await watched.press("escape")
+        assert watched.rows() == ["1", "3", "2"]
 
 
 def test_addresses_are_cut_where_they_say_least() -> None:
@@ -441,7 +421,7 @@ def test_the_end_of_the_sweeps_ends_the_view_and_an_error_comes_out(monkeypatch:
             while view.is_running:
                 await pilot.pause(0.01)
 
-    monkeypatch.setattr(WatchView, "run", lambda view, mouse: _run(lambda: test(view)))
+    monkeypatch.setattr(WatchView, "run", lambda view, mouse: asyncio.run(test(view)))
     view.follow(_reports(_sweep(1, *THREE)))
     with pytest.raises(MissingSupport, match="watch: no netlink"):
         view.follow(_reports(_sweep(1, *THREE), error=MissingSupport("watch: no netlink")))
@@ -478,13 +458,16 @@ class Terminal:
             assert time.monotonic() < deadline and self.process.poll() is None, self.written
             self.read()
 
-    def status(self) -> int:
-        """Return the exit status, and check that the terminal is restored: screen, cursor and modes."""
+    def read_to_the_end(self) -> None:
         deadline = time.monotonic() + 60
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.written
             self.read()
         self.read()
+
+    def status(self) -> int:
+        """Return the exit status, and check that the terminal is restored: screen, cursor and modes."""
+        self.read_to_the_end()
         assert self.written.rindex(b"\x1b[?1049l") > self.written.rindex(b"\x1b[?1049h")
         assert self.written.rindex(b"\x1b[?25h") > self.written.rindex(b"\x1b[?25l")
         assert termios.tcgetattr(self.its) == self.modes
@@ -551,10 +534,9 @@ def test_a_count_ends_it() -> None:
 
 
 def test_that_the_program_was_killed_is_one_line() -> None:
+    program = ["sh", "-c", "kill -KILL $$"]
     with (
-        subprocess.Popen(
-            ["sh", "-c", "kill -KILL $$"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as killed,
+        subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as killed,
         pytest.raises(CutShort, match="brobust-host was killed by SIGKILL; ") as ended,
     ):
         list(_read(killed, _LastLines(killed.stderr)))
@@ -564,9 +546,7 @@ def test_that_the_program_was_killed_is_one_line() -> None:
 @pytest.mark.parametrize("arguments", [("--netns", "no-such"), ("--interval", "fast"), ("--no-such-option",)])
 def test_a_refusal_is_one_line_and_no_table(arguments: tuple[str, ...]) -> None:
     with _terminal(*arguments) as terminal:
-        while terminal.process.poll() is None:
-            terminal.read()
-        terminal.read()
+        terminal.read_to_the_end()
         assert terminal.process.wait() == 2 and b"\x1b" not in terminal.written
         assert terminal.written.count(b"\n") == 1 and terminal.written.startswith(b"brobust: "), terminal.written
         assert arguments[-1].encode() in terminal.written
@@ -574,9 +554,7 @@ def test_a_refusal_is_one_line_and_no_table(arguments: tuple[str, ...]) -> None:
 
 def test_a_dumb_terminal_gets_lines() -> None:
     with _terminal(*FAST, "--count", "2", term="dumb") as terminal:
-        while terminal.process.poll() is None:
-            terminal.read()
-        terminal.read()
+        terminal.read_to_the_end()
         assert terminal.written.count(b"sockets:") == 2 and b"\x1b" not in terminal.written
 
 
