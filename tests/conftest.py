@@ -111,6 +111,18 @@ def brobust(tmp_path: Path) -> Brobust:
     return call
 
 
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the pages and their data."""
+    import evidence  # which imports polars
+
+    for directory in ("docs", "python/brobust/explore"):  # whose page shows cells
+        shutil.copytree(evidence.ROOT / directory, tmp_path / "copy" / directory)
+    monkeypatch.setattr(evidence, "ROOT", tmp_path / "copy")
+    monkeypatch.setattr(evidence, "DATA", tmp_path / "copy/docs/data")
+    return tmp_path / "copy"
+
+
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[VmBackend]:
     """Real VMs, which all tests share that do not boot their own. Those that do come before."""

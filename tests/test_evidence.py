@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,6 @@ ROOT = Path(__file__).parents[1]
 def test_pages_and_data_are_as_they_were_made() -> None:
     """If this fails: .venv/bin/python scripts/evidence.py writes pages; `make evidence` makes data."""
     assert list(evidence.problems()) == []
-
-
-@pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the pages and their data."""
-    for directory in ("docs", "python/brobust/explore"):  # whose page shows cells
-        shutil.copytree(ROOT / directory, tmp_path / directory)
-    monkeypatch.setattr(evidence, "ROOT", tmp_path)
-    monkeypatch.setattr(evidence, "DATA", tmp_path / "docs" / "data")
-    return tmp_path
 
 
 def _other_digit(file: Path, number: str | None = None) -> None:

@@ -6,7 +6,6 @@ import copy
 import getpass
 import platform
 import re
-import shutil
 import socket
 import tomllib
 from pathlib import Path
@@ -91,16 +90,6 @@ def test_where_no_report_can_be_written_is_said_before_anything_is_measured(
         [line] = done.stderr.splitlines()
         assert done.returncode == 2 and reason in line and not done.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the pages and their data."""
-    for directory in ("docs", "python/brobust/explore"):  # whose page shows cells
-        shutil.copytree(ROOT / directory, tmp_path / "copy" / directory)
-    monkeypatch.setattr(evidence, "ROOT", tmp_path / "copy")
-    monkeypatch.setattr(evidence, "DATA", tmp_path / "copy/docs/data")
-    return tmp_path / "copy"
 
 
 def test_a_report_that_is_added_is_a_row_of_the_page_once(copied: Path, report: dict[str, Any], tmp_path: Path) -> None:
