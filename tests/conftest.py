@@ -145,9 +145,10 @@ def left_behind() -> list[str]:
     return [f"{one['kind']} {one['name']}" for one in json_lines(listed)]
 
 
-def kill_with_guardian(process: subprocess.Popen[Any], guardian: psutil.Process) -> None:
+def kill_with_guardian(process: subprocess.Popen[Any]) -> None:
     """Kill a command and its guardian. The command is stopped before, else it may notice that its guardian is gone, and
     undo all by itself."""
+    (guardian,) = [child for child in psutil.Process(process.pid).children() if "guard" in child.cmdline()]
     process.send_signal(signal.SIGSTOP)
     guardian.kill()
     process.kill()

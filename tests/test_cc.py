@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from brobust import _core
@@ -157,8 +156,7 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Path], end
 @needs_kernel
 def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Path]) -> None:
     with _trial(places) as trial:
-        (guardian,) = psutil.Process(trial.pid).children()
-        kill_with_guardian(trial, guardian)
+        kill_with_guardian(trial)
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME], "usable, though nobody is left"
     assert f"unloaded {NAME}, left by a trial" in _brobust("cc", "list").stderr
     assert [_new_socket_gets(place) for place in places] == PREVIOUS
@@ -221,8 +219,7 @@ def test_a_container_with_the_directories_of_the_host_does_not_take_its_trial_fo
 @needs_kernel
 def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
     with _trial(places) as trial:
-        (guardian,) = psutil.Process(trial.pid).children()
-        kill_with_guardian(trial, guardian)
+        kill_with_guardian(trial)
     row = {"kind": "congestion control", "name": NAME}
     assert {**row, "removed": False} in ask_host_program("doctor", "--clean", "--dry-run")
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
@@ -234,8 +231,7 @@ def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
 @needs_kernel
 def test_a_user_who_may_not_undo_an_abandoned_trial_is_told_who_may(places: list[Path]) -> None:
     with _trial(places) as trial:
-        (guardian,) = psutil.Process(trial.pid).children()
-        kill_with_guardian(trial, guardian)
+        kill_with_guardian(trial)
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *BROBUST]
     listed = subprocess.run([*as_nobody, "cc", "list"], capture_output=True, text=True, check=False, cwd="/")
     if "PermissionError" in listed.stderr or "Permission denied" in listed.stderr:

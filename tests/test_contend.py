@@ -53,7 +53,9 @@ from conftest import BROBUST, Brobust, eventually, json_lines, kill_with_guardia
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(brobust: Brobust, arguments: list[str], words: list[str]) -> None:
-    machine = [] if set(arguments) & {"--pid", "--qemu", "--libvirt"} or "--qemu NAME" in words else _this_process()
+    machine = (
+        [] if set(arguments) & {"--pid", "--qemu", "--libvirt"} or "--qemu NAME" in words else _thread(os.getpid())
+    )
     line = _refused(brobust, *machine, *arguments)
     assert all(word in line for word in words), line
 
@@ -64,8 +66,9 @@ def _refused(brobust: Brobust, *arguments: str) -> str:
     return done.stderr
 
 
-def _this_process() -> list[str]:
-    return ["--pid", str(os.getpid()), "--threads", str(os.getpid())]
+def _thread(pid: int) -> list[str]:
+    """The options for a process of one thread."""
+    return ["--pid", str(pid), "--threads", str(pid)]
 
 
 @contextmanager
@@ -79,20 +82,39 @@ def spinning() -> Iterator[int]:
 
 
 @contextmanager
+def _contending(pid: int, driver: str, *more: str, share: str = "50%") -> Iterator[subprocess.Popen[str]]:
+    """A command that holds the thread; killed at the end at the latest."""
+    command = [BROBUST, "contend", *_thread(pid), "--share", share, "--driver", driver, *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _wait_held(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for _ in range(3):
+        process.stdout.readline()  # what was found, and a first second
+
+
+def _terminated(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.wait()
+
+
+@contextmanager
 def _held(pid: int, share: str) -> Iterator[None]:
     """Meanwhile a burner has the thread off its CPU, by a command of its own."""
-    command = [BROBUST, "contend", "--pid", str(pid), "--threads", str(pid), "--driver", "burner", "--share", share]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        for _ in range(3):
-            process.stdout.readline()  # what was found, and a first second
+    with _contending(pid, "burner", share=share) as process:
+        _wait_held(process)
         yield
-        process.terminate()
+        _terminated(process)
 
 
 def _contend(brobust: Brobust, pid: int, *arguments: str, duration: str = "2s") -> dict[str, Any]:
     before, begun = cpus.times(), time.monotonic()
-    said = brobust("contend", "--pid", str(pid), "--threads", str(pid), *arguments, "--for", duration, "--json")
+    said = brobust("contend", *_thread(pid), *arguments, "--for", duration, "--json")
     assert said.returncode != 2, said.stderr
     stolen_s = cpus.steal(before, cpus.times()) * (time.monotonic() - begun)
     first, *_, last = json_lines(said.stdout)
@@ -110,7 +132,7 @@ def _undisturbed(pid: int) -> float:
 
 
 def _needs(driver: str) -> None:
-    asked = ["contend", *_this_process(), "--share", "50%", "--driver", driver, "--dry-run"]
+    asked = ["contend", *_thread(os.getpid()), "--share", "50%", "--driver", driver, "--dry-run"]
     if driver == "quota" and subprocess.run([BROBUST, *asked], capture_output=True, check=False).returncode == 2:
         pytest.skip("no CPU controller that groups can be made in")
 
@@ -156,8 +178,7 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
     trace = tmp_path / "recording.parquet"
     with spinning() as pid:
         with _held(pid, "40%"):
-            which = ("--pid", str(pid), "--threads", str(pid))
-            recorded = brobust("contend", "record", *which, "--for", "2s", "-o", str(trace))
+            recorded = brobust("contend", "record", *_thread(pid), "--for", "2s", "-o", str(trace))
         assert recorded.returncode == 0
         assert "by bpf" in recorded.stdout
     table = pl.read_parquet(trace)
@@ -185,30 +206,6 @@ def _state(pid: int) -> tuple[Any, ...]:
     return scheduling_of(pid), Path(f"/proc/{pid}/cgroup").read_text(), host_wide, groups
 
 
-@contextmanager
-def _contending(pid: int, driver: str, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that holds the thread; killed at the end at the latest."""
-    arguments = ["--pid", str(pid), "--threads", str(pid), "--share", "50%", "--driver", driver, *more]
-    with subprocess.Popen(
-        [BROBUST, "contend", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _wait_held(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    for _ in range(3):
-        process.stdout.readline()  # what was found, and a first second
-
-
-def _guardian_of(process: subprocess.Popen[str]) -> psutil.Process:
-    (guardian,) = [child for child in psutil.Process(process.pid).children() if "guard" in child.cmdline()]
-    return guardian
-
-
 @root
 @host
 @pytest.mark.parametrize("driver", ["deadline", "burner", "quota", "pinned"])
@@ -221,15 +218,15 @@ def test_what_a_killed_command_did_to_a_thread_is_undone(brobust: Brobust, drive
         before = _state(pid)
         with _contending(pid, driver) as process:
             _wait_held(process)
-            arguments = ["--pid", str(pid), "--threads", str(pid), "--share", "50%", "--driver", driver]
-            assert f"already under contention by process {process.pid}" in _refused(brobust, *arguments)
+            refused = _refused(brobust, *_thread(pid), "--share", "50%", "--driver", driver)
+            assert f"already under contention by process {process.pid}" in refused
             assert _state(pid)[:2] != before[:2]
             process.kill()
             eventually(lambda: left_behind() == [] and _state(pid) == before)
             assert (left_behind(), _state(pid)) == ([], before), "by its guardian"
         with _contending(pid, driver) as process:
             _wait_held(process)
-            kill_with_guardian(process, _guardian_of(process))
+            kill_with_guardian(process)
         assert _state(pid) != before
         left = " ".join(left_behind())
         assert f"contention of thread {pid}" in left or f"brobust-{pid}" in left
@@ -273,10 +270,7 @@ def _started_by_the_killed() -> list[int]:
 def test_a_command_that_is_stopped_is_ended_by_its_guardian() -> None:
     with spinning() as pid:
         before = _state(pid)
-        hold = ["--pid", str(pid), "--threads", str(pid), "--share", "50%", "--timeslice", "1ms", "--driver", "burner"]
-        with subprocess.Popen(
-            [BROBUST, "contend", *hold], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with _contending(pid, "burner", "--timeslice", "1ms") as process:
             _wait_held(process)
             assert _state(pid) != before
             process.send_signal(signal.SIGSTOP)
@@ -297,18 +291,12 @@ def test_two_commands_do_not_admit_more_deadline_time_than_the_host_has(brobust:
         pids = [stack.enter_context(sleeping(cpus[0])) for _ in range(fits + 1)]
         sysctl = Path("/proc/sys/kernel/sched_rt_runtime_us").read_text()
         for pid in pids[:-1]:
-            command = ["--share", "90%", "--force", "--for", "120s"]
-            arguments = ["--pid", str(pid), "--threads", str(pid), "--driver", "deadline", *command]
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [BROBUST, "contend", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-                )
-            )
-            stack.callback(process.terminate)
+            holding = _contending(pid, "deadline", "--force", "--for", "120s", share="90%")
+            process = stack.enter_context(holding)
+            stack.callback(_terminated, process)
             _wait_held(process)
-        pid = pids[-1]
-        said = brobust("contend", "--pid", str(pid), "--threads", str(pid), "--share", "90%", "--force", "--for", "1s")
-        assert said.returncode == 2 and "would not admit" in said.stderr and said.stderr.count("\n") == 1, said.stderr
+        said = _refused(brobust, *_thread(pids[-1]), "--share", "90%", "--force", "--for", "1s")
+        assert "would not admit" in said, said
         assert Path("/proc/sys/kernel/sched_rt_runtime_us").read_text() == sysctl
     assert Path("/proc/sys/kernel/sched_rt_runtime_us").read_text() == sysctl
     assert left_behind() == []
@@ -321,7 +309,7 @@ def test_two_commands_do_not_take_the_same_cpu(brobust: Brobust) -> None:
         _wait_held(process)
         held = max(os.sched_getaffinity(0))
         assert os.sched_getaffinity(pid) == {held}
-        which = ("--pid", str(other), "--threads", str(other), "--share", "50%", "--driver", "burner")
+        which = (*_thread(other), "--share", "50%", "--driver", "burner")
         planned = brobust("contend", *which, "--dry-run", "--force", "--for", "1s")
         os.sched_setaffinity(other, {held})
         refused = _refused(brobust, *which)
@@ -389,7 +377,7 @@ def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:
 @host
 def test_it_ends_with_its_thread(brobust: Brobust) -> None:
     with spinning() as pid:
-        command = [BROBUST, "contend", *("--pid", str(pid), "--threads", str(pid), "--share", "50%", "--json")]
+        command = [BROBUST, "contend", *_thread(pid), "--share", "50%", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             process.stdout.readline(), process.stdout.readline()
@@ -405,7 +393,7 @@ def test_an_ordinary_user_may_record(brobust: Brobust, tmp_path: Path) -> None:
     """What the kernel tells everybody is enough to see what the contention does."""
     tmp_path.chmod(0o777)
     with spinning() as pid:
-        record = [str(BROBUST), "contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "1500ms"]
+        record = [str(BROBUST), "contend", "record", *_thread(pid), "--for", "1500ms"]
         with _held(pid, "25%"):
             # The virtual environment may lie where nobody else may look: capabilities are dropped, not the user.
             # Its polls come in time however busy the machine is, as far as niceness does that.
@@ -434,7 +422,7 @@ def _names(record: dict[str, Any], prefix: str = "") -> set[str]:
 @pytest.mark.root
 def test_the_documentation_has_every_field(brobust: Brobust, tmp_path: Path) -> None:
     with spinning() as pid:
-        which = ("--pid", str(pid), "--threads", str(pid), "--json")
+        which = (*_thread(pid), "--json")
         held = brobust("contend", *which, "--driver", "quota", "--share", "50%", "--timeslice", "2ms", "--for", "1s")
         recorded = brobust("contend", "record", *which, "--for", "100ms", "-o", "recording.parquet")
     fields = set().union(*map(_names, json_lines(held.stdout + recorded.stdout)))

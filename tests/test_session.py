@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from brobust.errors import BadInput, MissingSupport
@@ -80,8 +79,7 @@ def test_what_a_killed_process_and_its_killed_guardian_leave_the_next_start_remo
     with started(f"{MAKE_NAMESPACE}\n{STAY}") as process:
         assert process.stdout is not None
         name = process.stdout.readline().strip()
-        (guardian,) = [child for child in psutil.Process(process.pid).children() if "guard" in child.cmdline()]
-        kill_with_guardian(process, guardian)
+        kill_with_guardian(process)
     assert [one.split()[0] for one in left_behind()] == ["namespace", "directory"]
     with Session.start():
         assert name not in namespaces()
