@@ -21,6 +21,7 @@ from brobust.testbed import console as consoles
 from brobust.testbed import qemu
 from brobust.testbed.agent import Agent
 from brobust.testbed.console import Console
+from conftest import eventually
 
 OOPS = b"""\
 [   60.9] Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI
@@ -34,18 +35,22 @@ def _connected(path: Path) -> socket.socket:
     return wire
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Agent]:
-    path = tmp_path / "agent"
+@contextlib.contextmanager
+def _started(directory: Path) -> Iterator[tuple[Agent, subprocess.Popen[bytes]]]:
+    path = directory / "agent"
     with subprocess.Popen([host_program(), "lab", "agent", path]) as process:
-        while not path.exists():
-            assert process.poll() is None
-            time.sleep(0.01)
+        assert eventually(path.exists)
         client = Agent("test guest", _connected(path))
         client.ready(30)
-        yield client
+        yield client, process
         client.close()
         process.kill()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    with _started(tmp_path) as (client, _):
+        yield client
 
 
 def test_a_command_runs_and_its_output_comes_back(agent: Agent) -> None:
@@ -82,19 +87,13 @@ def test_many_commands_in_quick_succession_all_answer(agent: Agent) -> None:
 
 
 def test_a_guest_that_dies_fails_the_request_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "agent"
-    with subprocess.Popen([host_program(), "lab", "agent", path]) as process:
-        while not path.exists():
-            time.sleep(0.01)
-        client = Agent("test guest", _connected(path))
-        client.ready(30)
+    with _started(tmp_path) as (client, process):
         pid = client.spawn("sleep", "60")
         process.kill()
         begun = time.monotonic()
         with pytest.raises(RunFailed, match="test guest"):
             client.wait(pid, 60)
         assert time.monotonic() - begun < 30
-        client.close()
 
 
 def test_a_guest_to_which_nothing_can_be_sent_is_lost_before_the_reader_has_seen_it() -> None:
@@ -276,10 +275,7 @@ def test_a_qemu_has_no_privilege_and_ends_with_the_brobust_that_is_killed() -> N
     with subprocess.Popen([sys.executable, "-c", STARTS_AND_WAITS], stdout=subprocess.PIPE, text=True) as brobust:
         assert brobust.stdout is not None
         started = psutil.Process(int(brobust.stdout.readline()))
-        deadline = time.monotonic() + 30
-        while started.name() != "sleep":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert eventually(lambda: started.name() == "sleep")
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{started.pid}/status").read_text().splitlines())
         assert 0 not in started.uids() and 0 not in started.gids() and status["Groups"].strip() == ""
         assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}

@@ -218,21 +218,8 @@ def test_help_imports_nothing_slow(command: str) -> None:
 @pytest.mark.virtual
 def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
     """Of what is slow: polars and pydantic, which it needs, and of rich what draws a table."""
-    said, modules = _imported(
-        [
-            "run",
-            "--cc",
-            "bbr",
-            "--share",
-            "0.5",
-            "--duration",
-            "1s",
-            "--repeat",
-            "1",
-            "--out",
-            str(tmp_path / "data"),
-        ]
-    )
+    command = "run --cc bbr --share 0.5 --duration 1s --repeat 1 --out"
+    said, modules = _imported([*command.split(), str(tmp_path / "data")])
     assert "bbr" in said and modules & SLOW == {"polars", "pydantic", "rich"}
     assert modules & {"asyncio", "distributed", "multiprocessing", "rich.progress", "brobust.backends.vm"} == set()
 
@@ -414,27 +401,14 @@ def test_only_kernels_in_virtual_time_need_a_large_file(monkeypatch: pytest.Monk
 
 @pytest.mark.virtual
 def test_a_bound_on_throughput_is_for_continuous_integration(brobust: Brobust) -> None:
-    grid = [
-        "run",
-        "--cc",
-        "cubic,bbr",
-        "--share",
-        "0.3",
-        "--duration",
-        "4s",
-        "--buffer",
-        "8bdp",
-        "--repeat",
-        "1",
-        "--json",
-    ]
-    passes = brobust(*grid, "--at-least", "100kbit")
+    grid = ["--cc", "cubic,bbr", "--share", "0.3", "--duration", "4s", "--buffer", "8bdp", "--repeat", "1", "--json"]
+    passes = brobust("run", *grid, "--at-least", "100kbit")
     assert (passes.returncode, passes.stderr) == (0, "")
-    fails = brobust(*grid, "--at-least", "12mbit")
+    fails = brobust("run", *grid, "--at-least", "12mbit")
     assert fails.returncode == 1 and len(fails.stdout.splitlines()) == 2
     words = r"brobust: --at-least: less than 12mbit: bbr, .*30% CPU.* carried \d\.\d\d Mbit/s\n"
     assert re.fullmatch(words, fails.stderr), fails.stderr
-    _refused(brobust(*grid, "--at-least", "much"), "--at-least: 'much'")
+    _refused(brobust("run", *grid, "--at-least", "much"), "--at-least: 'much'")
 
 
 def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:

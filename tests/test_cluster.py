@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
 from brobust.scenario import Grid
 from brobust.series import cluster as clusters
-from conftest import BROBUST, Brobust, json_lines
+from conftest import BROBUST, Brobust, eventually, json_lines
 
 WAIT = 60  # s
 STUDY = """
@@ -84,23 +83,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         return processes[-1]
 
     try:
-        start(
-            "dask_scheduler",
-            "--protocol",
-            "tls",
-            "--port",
-            "0",
-            "--host",
-            "127.0.0.1",
-            "--no-dashboard",
-            "--scheduler-file",
-            "s.json",
-        )
-        deadline = time.monotonic() + WAIT
-        while not (tmp_path / "s.json").exists():
-            assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text()
-            time.sleep(0.1)
-        options = ["--scheduler-file", "s.json", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        options = ["--scheduler-file", "s.json", "--no-dashboard"]
+        start("dask_scheduler", *options, "--protocol", "tls", "--port", "0", "--host", "127.0.0.1")
+        assert eventually((tmp_path / "s.json").exists), (tmp_path / "cluster.log").read_text()
+        options += ["--nthreads", "1", "--no-nanny"]
         workers = [start("dask_worker", *options, "--name", cache.name, cache=cache) for cache in caches]
         from distributed import Client
 

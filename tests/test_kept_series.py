@@ -177,11 +177,6 @@ def test_checkpatch_has_nothing_to_say(tmp_path: Path) -> None:
         (tmp_path / "patch").write_text(series.mails([patch], "A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000"))
         # `git am -s` signs off. checkpatch asks about the maintainers of each new file; its directory has some.
         options = ["--strict", "--no-tree", "--no-signoff", "--ignore", "FILE_PATH_CHANGES"]
-        done = subprocess.run(
-            ["perl", "scripts/checkpatch.pl", *options, "patch"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        check = ["perl", "scripts/checkpatch.pl", *options, "patch"]
+        done = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert "total: 0 errors, 0 warnings, 0 checks" in done.stdout, f"{number}: {done.stdout}"

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from brobust.errors import BadInput, BrobustError, MissingSupport
 from brobust.kernel_patch import apply, compiling
 from brobust.kernels import modules
 from brobust.kernels import vm as vm_kernels
-from conftest import BROBUST, Brobust
+from conftest import BROBUST, Brobust, eventually
 from in_vm import rate
 
 needs_spatch = pytest.mark.skipif(shutil.which("spatch") is None, reason="spatch (coccinelle) is not installed")
@@ -354,10 +353,7 @@ def test_ctrl_c_leaves_the_tree_as_it_was(tree: Callable[..., Path], tmp_path: P
     scratch.mkdir()
     surroundings = {**os.environ, "PATH": f"{slow}:{os.environ['PATH']}", "TMPDIR": str(scratch)}
     with subprocess.Popen([BROBUST, "kernel", "patch", root], env=surroundings, stderr=subprocess.PIPE) as run:
-        until = time.monotonic() + 60
-        while not list(scratch.glob("*/started")):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        assert eventually(lambda: any(scratch.glob("*/started")))
         run.send_signal(signal.SIGINT)
         assert run.stderr is not None
         assert b"Traceback" not in run.stderr.read()

@@ -222,18 +222,8 @@ def key() -> Iterator[tuple[str, dict[str, str]]]:
     """A key of nobody's, and the environment with it."""
     with tempfile.TemporaryDirectory() as home:  # gpg-agent's socket needs a short name
         environment = {**os.environ, "GNUPGHOME": home, "SOURCE_DATE_EPOCH": SECONDS}
-        made = [
-            "gpg",
-            "--batch",
-            "--quiet",
-            "--passphrase",
-            "",
-            "--quick-gen-key",
-            "release@b.invalid",
-            "ed25519",
-            "sign",
-        ]
-        subprocess.run(made, check=True, env=environment, stderr=subprocess.DEVNULL)
+        made = ["gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", "release@b.invalid"]
+        subprocess.run([*made, "ed25519", "sign"], check=True, env=environment, stderr=subprocess.DEVNULL)
         yield "release@b.invalid", environment
         subprocess.run(["gpgconf", "--kill", "gpg-agent"], env=environment, check=True)
 

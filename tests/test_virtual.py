@@ -632,7 +632,6 @@ class TestWhenThingsGoWrong:
         with self.started(tmp_path) as process:
             found = self.kernels_of(process, 2)
             process.kill()
-            process.wait()
         assert psutil.wait_procs(found, timeout=60)[1] == []
         # A kernel of another test may have a file for the moment in which it starts.
         assert eventually(lambda: files() <= before), files() - before
@@ -714,7 +713,6 @@ class TestIperf3:
             assert eventually(lambda: len(started.children(recursive=True)) >= 4)
             found = started.children(recursive=True)
             process.kill()
-            process.wait()
         assert psutil.wait_procs(found, timeout=60)[1] == []
 
     def test_programs_run_whatever_state_the_hosts_cpu_keeps(

@@ -247,13 +247,8 @@ def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp
     assert clean.returncode == 0, clean.stderr
     assert _leavings() == []
 
-    resumed = subprocess.run(
-        [BROBUST, "run", "--resume", "--out", "data", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    resume = [BROBUST, "run", "--resume", "--out", "data", "--json"]
+    resumed = subprocess.run(resume, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert len(json_lines(resumed.stdout)) == 1, resumed.stderr
     both = Dataset.open(tmp_path / "data").runs()
     _refuse_failed(both.rows(named=True), resumed)
@@ -311,12 +306,8 @@ def _together(directory: Path, name: str, phase: str) -> float:
     """Return the part of the time in which two vCPUs of a guest were both off their CPUs."""
     trace = directory / f"{phase}.parquet"
     contend = ["--qemu", name, "--driver", "burner", "--share", "50%", "--timeslice", "40ms", "--phase", phase]
-    with subprocess.Popen(
-        ["nice", "-n", "-19", BROBUST, "contend", *contend, "--force", "--for", "3s", "-o", trace, "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as command:
+    first = ["nice", "-n", "-19", BROBUST, "contend", *contend, "--force", "--for", "3s", "-o", trace, "--json"]
+    with subprocess.Popen(first, stdout=subprocess.PIPE, text=True, start_new_session=True) as command:
         cpus.weigh_session(command.pid, "-19")  # beside these vCPUs it would start too late
         said, _ = command.communicate(timeout=60)
     last = json_lines(said)[-1]

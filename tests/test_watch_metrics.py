@@ -296,13 +296,8 @@ def _as_nobody(capability: str | None, *arguments: str) -> subprocess.CompletedP
     only = "-all" if capability is None else f"-all,+{capability.removeprefix('CAP_').lower()}"
     privileges = [f"--{kind}-caps={only}" for kind in ("inh", "ambient")]
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", *privileges]
-    return subprocess.run(
-        [*command, f"--bounding-set={only}", host_program(), *arguments],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        timeout=60,
-    )
+    command += [f"--bounding-set={only}", str(host_program()), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
 
 
 @pytest.mark.root
