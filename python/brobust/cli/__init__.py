@@ -20,10 +20,11 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from brobust.cli import output
-from brobust.cli.lazy import group_of
+from brobust.cli.lazy import HostCommand, Later, group_of
 from brobust.errors import BadInput, BrobustError, UnreadableFile, debugging, one_line, printable
 from brobust.files import why_not_written
 from brobust.versions import SCHEMA_VERSION
@@ -31,83 +32,42 @@ from brobust.versions import SCHEMA_VERSION
 SHOW_WARNING = warnings.showwarning
 INTERRUPTED = 130
 
-# Where each command is defined, and its line in `brobust --help`, which is the first paragraph of its own help.
+# The line of each command in `brobust --help`, which is the first paragraph of its own help.
 COMMANDS = {
-    "run": ("brobust.cli.run:run", "Measure throughput under CPU contention."),
-    "plot": (
-        "brobust.cli.plot:plot",
-        "Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal.",
-    ),
-    "trace": (
-        "brobust.cli.trace:trace",
-        "Write a run, or what was recorded on a host, as a timeline for ui.perfetto.dev.",
-    ),
-    "explain": (
-        "brobust.cli.explain:explain",
-        "Say in about five sentences, with numbers, what limits a flow of a run.",
-    ),
-    "explore": (
-        "brobust.cli.explore:explore",
-        "Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real run.",
-    ),
-    "demo": (
-        "brobust.cli.demo:demo",
-        "Take the CPU away from a sender of cubic, bbr, bbr_steady, and draw what is left of its throughput.",
-    ),
-    "sweep": (
-        "brobust.cli.sweep:sweep",
-        "Measure all cells of a study's grids, repeated and shuffled. Runs that the dataset holds are not repeated.",
-    ),
-    "reproduce": (
-        "brobust.cli.sweep:reproduce",
-        "Measure a paper's figures again, or a study of your own, draw them, decide the claims, and write an HTML "
-        "report.",
-    ),
-    "compare": (
-        "brobust.cli.compare:compare",
-        "Compare the throughput of two datasets cell by cell; exit with status 1 if a cell is worse in B.",
-    ),
-    "report": (
-        "brobust.cli.report:report",
-        "Write a reproduction as one self-contained HTML file: claims, verdicts and what decides them, figures.",
-    ),
-    "doctor": (
-        "brobust.cli.doctor:doctor",
-        "Say what this machine can do, and how to get what it lacks; exit with status 2 if it cannot run VMs.",
-    ),
-    "validate": (
-        "brobust.cli.validate:command",
-        "Measure the same cells in real time and in virtual time, and say how well they agree (about 5 minutes).",
-    ),
-    "watch": (
-        "brobust.cli.watch:command",
-        "Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application.",
-    ),
-    "contend": (
-        "brobust.cli.contend:command",
-        "Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.",
-    ),
-    "docs": (
-        "brobust.cli.docs:docs",
-        "Open this documentation in a browser, or say where it is.",
-    ),
-    "kernel": (
-        "brobust.cli.kernel:app",
-        "Build and list kernels for virtual time; repair BBR in a kernel tree.",
-    ),
-    "quic": (
-        "brobust.cli.quic:app",
-        "Build and list QUIC stacks, which send and receive in virtual time.",
-    ),
-    "cc": (
-        "brobust.cli.cc:app",
-        "List congestion controls, load ours into the running kernel, unload them, and verify them.",
-    ),
-}  # fmt: skip
+    "run": "Measure throughput under CPU contention.",
+    "plot": "Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal.",
+    "trace": "Write a run, or what was recorded on a host, as a timeline for ui.perfetto.dev.",
+    "explain": "Say in about five sentences, with numbers, what limits a flow of a run.",
+    "explore": "Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real "
+    "run.",
+    "demo": "Take the CPU away from a sender of cubic, bbr, bbr_steady, and draw what is left of its throughput.",
+    "sweep": "Measure all cells of a study's grids, repeated and shuffled. Runs that the dataset holds are not "
+    "repeated.",
+    "reproduce": "Measure a paper's figures again, or a study of your own, draw them, decide the claims, and write an "
+    "HTML report.",
+    "compare": "Compare the throughput of two datasets cell by cell; exit with status 1 if a cell is worse in B.",
+    "report": "Write a reproduction as one self-contained HTML file: claims, verdicts and what decides them, figures.",
+    "doctor": "Say what this machine can do, and how to get what it lacks; exit with status 2 if it cannot run VMs.",
+    "validate": "Measure the same cells in real time and in virtual time, and say how well they agree (about 5 "
+    "minutes).",
+    "watch": "Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application.",
+    "contend": "Take the CPU away from the vCPU threads of any VM on this host, and say what they really got.",
+    "docs": "Open this documentation in a browser, or say where it is.",
+    "kernel": "Build and list kernels for virtual time; repair BBR in a kernel tree.",
+    "quic": "Build and list QUIC stacks, which send and receive in virtual time.",
+    "cc": "List congestion controls, load ours into the running kernel, unload them, and verify them.",
+}
+
+
+def _command(name: str, line: str) -> TyperCommand:
+    if name == "contend":
+        return HostCommand(name, line)
+    return Later(name, line, file="sweep" if name == "reproduce" else name)
+
 
 app = typer.Typer(
     name="brobust",
-    cls=group_of(COMMANDS),
+    cls=group_of([_command(name, line) for name, line in COMMANDS.items()]),
     help="Measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

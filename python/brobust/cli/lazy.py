@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -37,16 +37,10 @@ def first_paragraph(help: str | None) -> str:
     return " ".join(inspect.cleandoc(help or "").split("\n\n")[0].split())
 
 
-def group(help: str, *, commands: Sequence[HostCommand] = ()) -> typer.Typer:
+def group(help: str, *, commands: Sequence[TyperCommand] = ()) -> typer.Typer:
     """Return a Typer to which commands can be added; `commands` come before those."""
-
-    class WithHostCommands(Group):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            self.commands = {**{str(command.name): command for command in commands}, **self.commands}
-
     return typer.Typer(
-        cls=WithHostCommands, help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False
+        cls=group_of(commands), help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False
     )
 
 
@@ -75,9 +69,9 @@ class Group(TyperGroup):
 
 class HostCommand(TyperCommand):
     """A command of the program for operators (crates/command), which reads its arguments itself, --help included.
-    `under` is the group that has it there."""
+    `line` is for the list of a group's commands; `under` is the group that has it there."""
 
-    def __init__(self, name: str, line: str, under: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, line: str = "", under: Sequence[str] = ()) -> None:
         super().__init__(name, help=line)
         self._words = [*under, name]
 
@@ -92,19 +86,20 @@ class HostCommand(TyperCommand):
         become_host_program([*self._words, *arguments])
 
 
-class _Later(TyperCommand):
-    """A command that is not imported yet: its name, its line of help, and where it is defined."""
+class Later(TyperCommand):
+    """A command that is imported when it is called: the group `app` of a file in cli, or else the function or command
+    of its name there."""
 
-    def __init__(self, name: str, where: str, line: str) -> None:
+    def __init__(self, name: str, line: str, file: str) -> None:
         super().__init__(name, help=line)
-        self._where = where
+        self._module = f"brobust.cli.{file}"
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return self.imported().make_context(info_name, args, parent, **extra)
 
     def imported(self) -> Any:
-        module, _, attribute = self._where.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        module = importlib.import_module(self._module)
+        found = getattr(module, "app", None) or getattr(module, str(self.name))
         if isinstance(found, TyperCommand):
             return found
         if not isinstance(found, typer.Typer):
@@ -113,14 +108,12 @@ class _Later(TyperCommand):
         return get_command(found)
 
 
-def group_of(commands: Mapping[str, tuple[str, str]]) -> type[Group]:
-    """Return a class for a group of commands. For each name: `module:attribute` of a function, a Typer or a
-    HostCommand, and the line of help."""
+def group_of(commands: Sequence[TyperCommand]) -> type[Group]:
+    """Return a class for groups that have these commands, and then those that are added."""
 
-    class LazyGroup(Group):
+    class WithCommands(Group):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            for name, (where, line) in commands.items():
-                self.add_command(_Later(name, where, line))
+            self.commands = {**{str(command.name): command for command in commands}, **self.commands}
 
-    return LazyGroup
+    return WithCommands

@@ -40,7 +40,7 @@ FIELDS = {**demo.FIELDS, "backend": "vm"}
     "hosts",
     grid=FIELDS,
 )
-def command(
+def validate(
     *,
     fields: dict[str, Any],
     added_rtt: Annotated[

@@ -40,9 +40,7 @@ class Watch(HostCommand):
             view.follow(sweeps)
 
 
-command = Watch(
-    "watch", "Follow all TCP sockets of this host and say what limits each: CPU, network, windows or application."
-)
+watch = Watch("watch")
 
 
 def _is_for_a_table(arguments: Sequence[str]) -> bool:
