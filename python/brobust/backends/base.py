@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Self
 
 from brobust.dataset import Measured, failed
 from brobust.errors import CutShort, RunFailed, debugging, one_line
@@ -16,29 +17,31 @@ Announce = Callable[[str], None]
 """Shows the user what is being done."""
 
 
-class Backend(Protocol):
+class Backend:
     """Measures runs. A context manager: it is entered once for a series, and leaves nothing behind."""
 
-    # How many runs it measures well at a time. `measure` is called from this many threads.
-    parallel: int
+    parallel = 1
+    """How many runs it measures well at a time. `measure` is called from this many threads."""
 
-    def __enter__(self) -> Backend: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         """Measure whether the undisturbed testbed carries every path, and refuse to go on if not. Return a record per
         path."""
-        ...
+        return []
 
     def measure(self, run: Run) -> Measured:
         """Measure one run. Raise RunFailed if it cannot be measured."""
-        ...
+        raise NotImplementedError
 
     def stop(self) -> None:
         """End the runs that other threads are measuring, and any that begins later, at once. Nobody uses their results
-        or errors."""
-        ...
+        or errors. A run in the main thread Ctrl-C ends."""
 
 
 def measured(backend: Backend, run: Run) -> Measured:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from brobust import units
 from brobust.backends import real_time
-from brobust.backends.base import Announce
+from brobust.backends.base import Announce, Backend
 from brobust.cc import names as cc_names
 from brobust.contention import verdict
 from brobust.dataset import Measured, iperf3, scenario_columns
@@ -54,10 +54,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
     """Refuse nothing more than what is written: the hosts are asked when the series begins."""
 
 
-class LabBackend:
+class LabBackend(Backend):
     """The hosts of one file at a time, connected when first needed."""
-
-    parallel = 1
 
     def __init__(self, announce: Announce):
         self._announce = announce
@@ -68,16 +66,10 @@ class LabBackend:
         self._controls: dict[str, str] = {}
         self._iperf3 = ""
 
-    def __enter__(self) -> LabBackend:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, _: object) -> None:
         problems = self._disconnect()
         if problems and not isinstance(value, HostLost):
             raise MissingSupport(f"{f'{value}; ' if value is not None else ''}{'; '.join(problems)}") from None
-
-    def stop(self) -> None:
-        """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
 
     def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
         self._scenarios = scenarios

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from brobust import _core, files, quic, units
-from brobust.backends.base import Announce
+from brobust.backends.base import Announce, Backend
 from brobust.backends.support import program_knows_cc
 from brobust.cc import names as cc_names
 from brobust.contention import verdict
@@ -90,8 +90,9 @@ def commands_of(s: Scenario) -> programs.Commands:
     return programs.commands(s.programs.sender, s.programs.receiver, s.programs.files, watched=watched)
 
 
-class VirtualBackend:
-    """Virtual time. Each run boots its own kernels and ends them; runs share nothing but the host's CPUs."""
+class VirtualBackend(Backend):
+    """Virtual time. Each run boots its own kernels and ends them; runs share nothing but the host's CPUs. Nothing is
+    calibrated: the link carries its bandwidth however slow the host is."""
 
     def __init__(self, announce: Announce):
         self._announce = announce
@@ -109,15 +110,8 @@ class VirtualBackend:
         self._under_way: set[_core.VirtualRun] = set()
         self._stopped = False
 
-    def __enter__(self) -> VirtualBackend:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def calibrate(self, scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
-        """Do nothing: the link carries its bandwidth however slow the host is."""
-        return []
 
     def measure(self, run: Run) -> Measured:
         started, clock = datetime.now(UTC), time.monotonic()

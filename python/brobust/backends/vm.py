@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from brobust import quic, units
 from brobust.backends import real_time
-from brobust.backends.base import Announce
+from brobust.backends.base import Announce, Backend
 from brobust.cc import names as cc_names
 from brobust.contention import during_run
 from brobust.dataset import Measured, scenario_columns
@@ -76,10 +76,9 @@ def check(scenarios: Sequence[Scenario]) -> None:
             cc_names.check(control, vm_kernels.find(kernel))
 
 
-class VmBackend:
-    """The testbed. It boots when first needed, and again when the kernel changes or a guest has died."""
-
-    parallel = 1  # because the sender's vCPU has a CPU to itself
+class VmBackend(Backend):
+    """The testbed. It boots when first needed, and again when the kernel changes or a guest has died. It measures one
+    run at a time, because the sender's vCPU has a CPU to itself."""
 
     def __init__(self, session: Session, announce: Announce):
         self._session = session
@@ -256,9 +255,6 @@ class VmBackend:
             **got.columns(),
         }
         return real_time.result(run, common, flows, sampler.rows(run.id, flows), got.rows(run.id))
-
-    def stop(self) -> None:
-        """Do nothing: a run is in the main thread, where Ctrl-C ends it."""
 
     def _booted(self, kernel_name: str, wanted: str, vcpus: int = 1) -> Testbed:
         if wanted == "uml":
