@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from brobust import drivers
 from brobust.dataset import RUNS
-from brobust.kernels import running
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.scenario import Contention, Scenario
+from brobust.scenario.defaults import RUNNING
 from brobust.scenario.description import DIVISORS, PANELS
 from brobust.scenario.fields import FIELDS, ROWS
 
@@ -77,7 +77,7 @@ def test_kernels_that_no_scenario_names_are_those_that_the_help_says() -> None:
     row = FIELDS["kernel"]
     assert (row.default, row.default_on) == (
         virtual_kernels.DEFAULT,
-        {"vm": vm_kernels.DEFAULT, "lab": running.DEFAULT},
+        {"vm": vm_kernels.DEFAULT, "lab": RUNNING.DEFAULT},
     )
 
 

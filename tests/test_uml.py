@@ -17,9 +17,9 @@ import pytest
 
 from brobust.errors import BrobustError
 from brobust.host.session import Session
-from brobust.kernels import real_time
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
+from brobust.scenario.defaults import REAL_TIME
 from brobust.testbed import image, uml
 from brobust.testbed.qemu import Guest, GuestConfig
 from conftest import BROBUST, eventually, json_lines
@@ -34,7 +34,7 @@ RUN = [
 @pytest.fixture(scope="module")
 def kernel() -> VirtualKernel:
     try:
-        return virtual_kernels.find(real_time.DEFAULT)
+        return virtual_kernels.find(REAL_TIME.DEFAULT)
     except BrobustError as error:
         pytest.skip(str(error))
 

@@ -14,10 +14,10 @@ from brobust import drivers, quic, units
 from brobust.cc import names as cc_names
 from brobust.contention import recordings
 from brobust.errors import BadInput
-from brobust.kernels import real_time, running
 from brobust.kernels import virtual as virtual_kernels
 from brobust.lab import hosts as hosts_file
 from brobust.scenario import Contention, Scenario
+from brobust.scenario.defaults import REAL_TIME, RUNNING
 from brobust.scenario.description import shown
 from brobust.scenario.fields import FIELDS, ROWS
 from brobust.scenario.model import flows_are_bulk
@@ -95,12 +95,12 @@ def _default(name: str) -> Any:
 def _vm(s: Scenario) -> Iterator[str]:
     runs_in_real_time = s.kernel.startswith("virtual-") and s.kernel.endswith(virtual_kernels.REAL_TIME)
     if s.accelerator == "uml" and not runs_in_real_time:
-        yield f"kernel: {s.kernel!r} does not run with accelerator uml; give for example {real_time.DEFAULT}"
+        yield f"kernel: {s.kernel!r} does not run with accelerator uml; give for example {REAL_TIME.DEFAULT}"
     if s.accelerator == "uml" and s.contention.vcpus > 1:
         yield f"contention.vcpus: {s.contention.vcpus} are more than accelerator uml has; give 1, or accelerator auto"
     if s.accelerator != "uml" and s.kernel.startswith("virtual-"):
         yield (
-            f"kernel: {s.kernel!r} runs on backend virtual only, or as {real_time.DEFAULT} with accelerator uml; for "
+            f"kernel: {s.kernel!r} runs on backend virtual only, or as {REAL_TIME.DEFAULT} with accelerator uml; for "
             "vm give for example debian-6.12"
         )
     yield from _in_real_time(s)
@@ -129,7 +129,7 @@ def _in_real_time(s: Scenario) -> Iterator[str]:
 def _lab(s: Scenario) -> Iterator[str]:
     if s.hosts is None:
         yield "hosts: backend lab measures on your own hosts; name them in a file, and give it with --hosts FILE"
-    if s.kernel != running.DEFAULT:
+    if s.kernel != RUNNING.DEFAULT:
         yield f"kernel: {s.kernel!r} is no choice on backend lab, whose sender runs what it runs; leave it out"
     yield from _in_real_time(s)
     if quic.of_traffic(s.traffic) is not None:

@@ -6,26 +6,45 @@ They are filled in before a scenario is made, so that a scenario holds, and its 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
 from brobust.drivers.modelled import MODELLED
-from brobust.kernels import real_time, running
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.scenario.fields import ROWS
 
+
+@dataclass(frozen=True)
+class OnlyKernel:
+    """The name of a kernel beside which there is no other, so that nobody has to choose; whether it is built is said
+    when it is found."""
+
+    DEFAULT: str
+
+    def default(self) -> str:
+        return self.DEFAULT
+
+    def why_default(self, name: str) -> None: ...
+
+
+# Of hosts of backend lab it is whatever they run: the dataset then has its release. With accelerator uml kernels run in
+# real time without QEMU.
+RUNNING = OnlyKernel("host")
+REAL_TIME = OnlyKernel(virtual_kernels.DEFAULT + virtual_kernels.REAL_TIME)
+
 BACKENDS = ("virtual", "vm", "lab")
 # Which kernels there are depends on the machine, so these choose; a scenario and a dataset hold the kernel's name.
-KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels, "lab": running}
+KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels, "lab": RUNNING}
 AS_WRITTEN = "as_written"
 """In the context of a validation: whether the machine is left alone, and its kernels with it."""
 
 
 def kernels_of(backend: str, accelerator: object) -> Any:
-    """Return the module that names a sender's kernel where nobody else does."""
-    return real_time if backend == "vm" and accelerator == "uml" else KERNELS[backend]
+    """Return what names a sender's kernel where nobody else does."""
+    return REAL_TIME if backend == "vm" and accelerator == "uml" else KERNELS[backend]
 
 
 def of_backend(backend: str, table: str) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _default_grid(*given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fill_in_kernels(fields: dict[str, Any]) -> dict[Any, str]:
     """Name the kernel in each grid that names none, so that a series is completed with the kernel that it was begun
-    with. Return the kernels that were named, by the module that has chosen each."""
+    with. Return the kernels that were named, by what has chosen each."""
     chosen: dict[Any, str] = {}
     for own in fields.get("grids") or [fields]:
         backend, accelerator = (own.get(key, fields.get(key)) for key in ("backend", "accelerator"))
