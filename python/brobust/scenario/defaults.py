@@ -35,7 +35,6 @@ class OnlyKernel:
 RUNNING = OnlyKernel("host")
 REAL_TIME = OnlyKernel(virtual_kernels.DEFAULT + virtual_kernels.REAL_TIME)
 
-BACKENDS = ("virtual", "vm", "lab")
 # Which kernels there are depends on the machine, so these choose; a scenario and a dataset hold the kernel's name.
 KERNELS: dict[str, Any] = {"virtual": virtual_kernels, "vm": vm_kernels, "lab": RUNNING}
 AS_WRITTEN = "as_written"
@@ -60,7 +59,7 @@ def filled_in(given: Any, *, as_written: bool) -> Any:
     """Return the fields of a scenario with the backend's own values where they are absent, None or auto. `as_written`:
     with the usual kernel, whether or not this machine has it."""
     backend = given.get("backend", "virtual") if isinstance(given, Mapping) else None
-    if not isinstance(backend, str) or backend not in BACKENDS:
+    if not isinstance(backend, str) or backend not in KERNELS:
         return given  # the field's own type refuses it later
     defaults = of_backend(backend, "")
     programs = given.get("programs")
