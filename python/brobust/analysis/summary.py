@@ -29,22 +29,25 @@ REQUEST_TIMES = (
 REQUESTS = (*REQUEST_COUNTS, *REQUEST_TIMES)
 
 
-# Where nobody has counted them, as drops on vm, their sum is unknown, and not 0.
-SUMMED = ("retransmits", "drops")
-
-
 def payload() -> pl.Expr:
     """Return the payload of each flow, Mbit."""
     return pl.col("throughput_mbps") * (stop() - pl.col("start_s"))
 
 
 def together() -> pl.Expr:
-    """Return the throughput of several flows of a run together, Mbit/s, as in the JSON objects: their payload over the
-    run's duration. Where each flow has a size, it is over the time from the first start to the last end: how long the
-    run goes on after that says nothing about the flows."""
+    """Return the throughput of several flows of a run together, Mbit/s: their payload over the run's duration, so one
+    that sends for a part of the run counts accordingly. Where each flow has a size, it is over the time from the first
+    start to the last end: how long the run goes on after that says nothing about the flows."""
     while_sized = stop().max() - pl.col("start_s").min()
     seconds = pl.when(pl.col("flow_bytes").is_not_null().all()).then(while_sized).otherwise(pl.col("duration_s"))
     return (payload() / seconds).sum().alias("throughput_mbps")
+
+
+def of_all_flows() -> list[pl.Expr]:
+    """Return what the flows of a run have together, in sum or in the mean. The sum of what nobody has counted, as drops
+    on vm, is unknown, and not 0."""
+    sums = [pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name) for name in ("retransmits", "drops")]
+    return [together(), *sums, pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean()]
 
 
 def request_time(name: str) -> pl.Expr:
@@ -76,11 +79,9 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).unique(maintain_order=True)
             .cast(pl.String).str.join("+").replace("", None),
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).max().alias("longest_rtt_ms"),
-            together(),
+            *of_all_flows(),
             pl.col("flow_bytes").max(),
             pl.col("completion_ms").median(),
-            *(pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name) for name in SUMMED),
-            pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean(),
             pl.col("cpu_busy_share", *CROSS, *REQUESTS).first(),
             *[pl.col(name).first() for name in ("scenario", *per_run)],
         )

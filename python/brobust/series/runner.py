@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from brobust import _core, backends
+from brobust.analysis.summary import of_all_flows
 from brobust.backends.base import Backend, measured
 from brobust.backends.virtual import commands_of
-from brobust.dataset import Dataset, Measured
+from brobust.dataset import RUNS, Dataset, Measured, frame
 from brobust.errors import BadInput, WriteFailed, one_line
 from brobust.host import machine
 from brobust.kernels import virtual as virtual_kernels
@@ -175,23 +176,10 @@ OF_ITS_PACKETS = ("queue_mean_ms", "rtt_p99_ms")
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the object that `--json` prints for a run: the columns that all flows share, the sums of their retransmits
-    and drops, the means of their RTTs and TSO packets, and their total throughput, as in tables (analysis/summary.py):
-    their payload divided by the run's duration, so a flow that sends for a part of the run counts accordingly; where
-    each flow has a size, divided by the time from the first start to the last end."""
-    first = dict(rows[0])
-    measured = [row for row in rows if row.get("throughput_mbps") is not None]
-    seconds = first["duration_s"]
-    if all(row.get("flow_bytes") is not None for row in rows):
-        seconds = max(map(_stop, rows)) - min(row["start_s"] for row in rows)
-    first["throughput_mbps"] = sum(r["throughput_mbps"] * (_stop(r) - r["start_s"]) / seconds for r in measured)
-    for total in ("retransmits", "drops"):
-        known = [row[total] for row in measured if row.get(total) is not None]
-        first[total] = sum(known) if known else None
-    for mean in ("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms"):
-        known = [row[mean] for row in measured if row.get(mean) is not None]
-        first[mean] = sum(known) / len(known) if known else None
-    if not measured:
+    """Return the object that `--json` prints for a run: the columns that all flows share, and what tables say of its
+    flows together (analysis/summary.py)."""
+    first = {**rows[0], **frame(list(rows), RUNS).select(of_all_flows()).row(0, named=True)}
+    if first["outcome"] == "failed":
         first["throughput_mbps"] = None
     first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
     first["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
@@ -204,9 +192,3 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         first.pop(key, None)
     first["started_at"] = first["started_at"].isoformat(timespec="milliseconds")
     return first
-
-
-def _stop(row: dict[str, Any]) -> float:
-    """Return when a flow stopped sending, in seconds after the run's start."""
-    stop = row.get("stop_s")
-    return float(row["duration_s"] if stop is None else stop)
