@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from brobust.errors import BadInput
-from brobust.scenario.description import COMMAND, COUNT, SWITCH, Field
+from brobust.scenario.description import COMMAND, COUNT, OUTPUT, SWITCH, Field
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS, grid_default
 
 Value = TypeVar("Value")
@@ -22,10 +22,10 @@ def jobs_option(panel: str | None = None) -> Any:
     return typer.Option(metavar="N", help=text, show_default=False, rich_help_panel=panel)
 
 
-def without_option(panel: str | None = None) -> Any:
+def without_option() -> Any:
     """Return the option --without, of commands that begin a dataset."""
     text = "Table that is not written: throughput or offtimes (docs/data.md); may be repeated. For very many runs."
-    return typer.Option(metavar="TABLE", help=text, show_default=False, rich_help_panel=panel)
+    return typer.Option(metavar="TABLE", help=text, show_default=False)
 
 
 def parsed(option: str, text: str, parse: Callable[[object], Value]) -> Value:
@@ -37,7 +37,8 @@ def parsed(option: str, text: str, parse: Callable[[object], Value]) -> Value:
 
 
 def takes_fields(*names: str, grid: Mapping[str, Any] = DEFAULT_GRID) -> Callable[[Command], Command]:
-    """Give a command the options of these scenario fields; of all of them, in panels, where none is named.
+    """Give a command the options of these scenario fields; of all of them, in panels, where none is named. Its own are
+    then in the last one, if they do not say another.
 
     The command's function has a parameter `fields`. It receives what was given, as a grid has it: tables of values,
     with lists where commas were. `grid` is what the command measures where no option says something else.
@@ -50,8 +51,12 @@ def takes_fields(*names: str, grid: Mapping[str, Any] = DEFAULT_GRID) -> Callabl
 
         own = [one for one in inspect.signature(function, eval_str=True).parameters.values() if one.name != "fields"]
         first = [one for one in own if _is_argument(one)]
+        rest = [one for one in own if one not in first]
+        for one in rest if not names else ():
+            (option,) = one.annotation.__metadata__
+            option.rich_help_panel = option.rich_help_panel or OUTPUT
         shown = [_parameter(row, grid_default(row, grid), not names) for row in rows]
-        parameters = [*first, *shown, *(one for one in own if one not in first)]
+        parameters = [*first, *shown, *rest]
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         )
@@ -63,7 +68,7 @@ def takes_fields(*names: str, grid: Mapping[str, Any] = DEFAULT_GRID) -> Callabl
 
 
 def _is_argument(parameter: inspect.Parameter) -> bool:
-    return any(isinstance(one, typer.models.ArgumentInfo) for one in getattr(parameter.annotation, "__metadata__", ()))
+    return any(isinstance(one, typer.models.ArgumentInfo) for one in parameter.annotation.__metadata__)
 
 
 def _parameter(row: Field, default: object, in_panel: bool) -> inspect.Parameter:

@@ -11,7 +11,7 @@ import typer
 from brobust import units
 from brobust.cli.options import jobs_option, parsed, takes_fields, without_option
 from brobust.errors import BadInput
-from brobust.scenario.description import OUTPUT, RUNS
+from brobust.scenario.description import RUNS
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
@@ -28,26 +28,14 @@ def run(
     jobs: Annotated[int | None, jobs_option(RUNS)] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help=f"Directory for the dataset, empty or new. [default: {DATA}/DATE-TIME]",
-            rich_help_panel=OUTPUT,
-        ),
+        typer.Option(metavar="DIRECTORY", help=f"Directory for the dataset, empty or new. [default: {DATA}/DATE-TIME]"),
     ] = None,
-    without: Annotated[list[str] | None, without_option(OUTPUT)] = None,
+    without: Annotated[list[str] | None, without_option()] = None,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Complete a series that was interrupted: the one in --out, or the latest.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, typer.Option("--resume", help="Complete a series that was interrupted: the one in --out, or the latest.")
     ] = False,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print one JSON object per run as it finishes, and nothing else.", rich_help_panel=OUTPUT
-        ),
+        bool, typer.Option("--json", help="Print one JSON object per run as it finishes, and nothing else.")
     ] = False,
     gdb: Annotated[
         str | None,
@@ -55,7 +43,6 @@ def run(
             metavar="KERNEL@TIME",
             help="Let virtual time stand at this time of the run, such as sender@1.5s, until a debugger has attached "
             "to this kernel: sender, sender2, receiver or bottleneck. For one run; it is the same run as without.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     at_least: Annotated[
@@ -64,7 +51,6 @@ def run(
             metavar="RATE",
             help="Exit with status 1 if the flows of a cell together carry less than this, such as 10mbit, in the "
             "median of its repeats: for a test in continuous integration.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
 ) -> None:
