@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
@@ -60,12 +61,11 @@ COLUMNS = {
 }
 
 
+@dataclass
 class Opened(Message):
     """The user asks for the page of this socket."""
 
-    def __init__(self, key: Key) -> None:
-        super().__init__()
-        self.key = key
+    key: Key
 
 
 class FlowTable(DataTable[Text]):
@@ -264,20 +264,18 @@ class Help(Screen[None]):
         yield Footer()
 
 
+@dataclass
 class NewSweep(Message):
     """A sweep has arrived."""
 
-    def __init__(self, sweep: Sweep) -> None:
-        super().__init__()
-        self.sweep = sweep
+    sweep: Sweep
 
 
+@dataclass
 class Ended(Message):
     """There are no more sweeps; `error` is the reason, if it is an error."""
 
-    def __init__(self, error: BaseException | None) -> None:
-        super().__init__()
-        self.error = error
+    error: BaseException | None
 
 
 class WatchView(App[None]):
