@@ -64,11 +64,7 @@ def stop() -> pl.Expr:
 def runs(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per measured run, with throughput and retransmits summed over its flows, `utilization` (throughput
     over the payload that the bottleneck can carry) and `buffer_bdp`."""
-    per_run = [name for name in AXES if name not in PER_FLOW] + [
-        "effective_share",
-        "effective_timeslice_ms",
-        "outcome",
-    ]
+    per_run = [name for name in AXES if name not in PER_FLOW] + ["effective_share", "effective_timeslice_ms", "outcome"]
     return (
         table.filter(pl.col("outcome") != "failed")
         .group_by("run")

@@ -17,8 +17,7 @@ def explain(
     run: RUN = None,
     flow: Annotated[int, typer.Option(metavar="N", help="The flow that is explained, from 0.")] = 0,
     tries: Annotated[
-        bool,
-        typer.Option("--try/--no-try", help="Measure again without each possible cause, and with each repair."),
+        bool, typer.Option("--try/--no-try", help="Measure again without each possible cause, and with each repair.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object instead.")] = False,
 ) -> None:

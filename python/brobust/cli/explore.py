@@ -22,8 +22,7 @@ def explore(
         ),
     ] = None,
     port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1. [default: a free one]", show_default=False),
+        int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1. [default: a free one]", show_default=False)
     ] = 0,
 ) -> None:
     """Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real run.

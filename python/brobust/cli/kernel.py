@@ -33,8 +33,7 @@ def build(
         ),
     ] = None,
     source: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Build a copy of this Linux tree instead of Debian's source."),
+        Path | None, typer.Option(metavar="DIR", help="Build a copy of this Linux tree instead of Debian's source.")
     ] = None,
     own_name: Annotated[
         str | None, typer.Option("--name", help="With --source: the kernel's name. [default: virtual-VERSION]")

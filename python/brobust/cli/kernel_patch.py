@@ -37,8 +37,7 @@ def patch(
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print a unified diff; do not change the tree.")] = False,
     format_patch: Annotated[
-        bool,
-        typer.Option("--format-patch", help="Print a patch with a message, for `git am`; do not change the tree."),
+        bool, typer.Option("--format-patch", help="Print a patch with a message, for `git am`; do not change the tree.")
     ] = False,
     kdir: Annotated[
         str | None,

@@ -45,10 +45,7 @@ Cluster = Annotated[
         metavar="ADDRESS", help="Measure on the workers of a dask.distributed cluster; ADDRESS is its scheduler."
     ),
 ]
-Insecure = Annotated[
-    bool,
-    typer.Option("--insecure", help="With --cluster: connect without TLS, over any network."),
-]
+Insecure = Annotated[bool, typer.Option("--insecure", help="With --cluster: connect without TLS, over any network.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are and how long they take.")]
 
 

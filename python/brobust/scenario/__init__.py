@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from brobust.scenario.specs import Pattern
     from brobust.scenario.tables import Contention, Flows, Path
 
-__all__ = [
-    "TSO_RTT_LOG",
-    "Contention",
-    "Flows",
-    "Grid",
-    "Path",
-    "Pattern",
-    "Run",
-    "Scenario",
-]
+__all__ = ["TSO_RTT_LOG", "Contention", "Flows", "Grid", "Path", "Pattern", "Run", "Scenario"]
 
 
 def __getattr__(name: str) -> Any:
