@@ -168,7 +168,7 @@ TOML_FILES = (
 @given(TOML_FILES)
 def test_a_scenario_file(content: bytes) -> None:
     with _directory() as directory, taken_or_refused():
-        _use(Grid.from_file(_file(directory, "scenario.toml", content), {}))
+        _use(Grid.from_flags({}, _file(directory, "scenario.toml", content)))
 
 
 @given(TOML)

@@ -65,7 +65,7 @@ def test_a_hash_names_the_point_however_its_numbers_are_written() -> None:
 def test_flags_override_the_file_and_the_file_overrides_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "scenario.toml"
     file.write_text('duration = "3s"\n[path]\nrtt = "40ms"\nbandwidth = "50mbit"\n[[flows]]\ncc = "bbr"\n')
-    grid = Grid.from_file(file, {"path": {"rtt": "20ms"}, "flows": {"count": "2"}})
+    grid = Grid.from_flags({"path": {"rtt": "20ms"}, "flows": {"count": "2"}}, file)
     (scenario,) = {s.model_copy(update={"contention": None}) for s in grid.scenarios}
     assert scenario.path.rtt == 20_000_000
     assert scenario.path.bandwidth == 50_000_000
@@ -200,7 +200,7 @@ def test_the_period_is_timeslice_over_share(share: float, timeslice_us: int) -> 
 
 @pytest.mark.parametrize("file", sorted((Path(__file__).parents[1] / "examples").glob("*.toml")), ids=lambda f: f.stem)
 def test_every_example_is_a_scenario(file: Path) -> None:
-    assert Grid.from_file(file, {}).runs()
+    assert Grid.from_flags({}, file).runs()
 
 
 def test_the_page_shows_the_defaults() -> None:

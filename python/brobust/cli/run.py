@@ -144,7 +144,7 @@ def _check(grid: Grid, jobs: int | None, is_complete: bool = False) -> None:
 def _grid(scenario: Path | None, fields: dict[str, Any]) -> Grid:
     from brobust.scenario import Grid
 
-    return Grid.from_file(scenario, fields) if scenario is not None else Grid.from_flags(fields)
+    return Grid.from_flags(fields, scenario)
 
 
 def _latest() -> Path:

@@ -100,14 +100,10 @@ class Grid:
         return list(self._on_this_machine.repeats)
 
     @classmethod
-    def from_file(cls, file: Path, flags: Mapping[str, Any]) -> Grid:
-        """Return the grid of a TOML file, which overrides the defaults, and of options, which override the file."""
-        of_file = files.read_toml(file)
+    def from_flags(cls, flags: Mapping[str, Any], file: Path | None = None) -> Grid:
+        """Return the grid of options, which override a TOML file, which overrides the defaults."""
+        of_file = {} if file is None else files.read_toml(file)
         return cls(override(override(_default_grid(of_file, flags), of_file), flags))
-
-    @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> Grid:
-        return cls(override(_default_grid(flags), flags))
 
     def runs(self) -> list[Run]:
         """Return every repeat of every scenario, shuffled by the seed, so that a drift of the machine hits all cells
