@@ -25,21 +25,9 @@ FIELDS = {**demo.FIELDS, "backend": "vm"}
 
 
 @takes_fields(
-    "flows.cc",
-    "contention.share",
-    "contention.timeslice",
-    "contention.driver",
-    "path.bandwidth",
-    "path.rtt",
-    "path.buffer",
-    "duration",
-    "repeat",
-    "accelerator",
-    "kernel",
-    "backend",
-    "hosts",
-    grid=FIELDS,
-)
+    "flows.cc", "contention.share", "contention.timeslice", "contention.driver", "path.bandwidth", "path.rtt",
+    "path.buffer", "duration", "repeat", "accelerator", "kernel", "backend", "hosts", grid=FIELDS,
+)  # fmt: skip
 def validate(
     *,
     fields: dict[str, Any],

@@ -22,23 +22,6 @@ from brobust.dataset.rows import Measured, failed, flow_columns, scenario_column
 from brobust.dataset.store import Dataset
 
 __all__ = [
-    "CALLS",
-    "CONNECTIONS",
-    "PACKETS",
-    "PROGRAMS",
-    "REQUESTS",
-    "RUNS",
-    "SAMPLES",
-    "TABLES",
-    "TRANSFERS",
-    "Dataset",
-    "Measured",
-    "OfRun",
-    "OneRun",
-    "Rows",
-    "failed",
-    "find",
-    "flow_columns",
-    "frame",
-    "scenario_columns",
-]
+    "CALLS", "CONNECTIONS", "PACKETS", "PROGRAMS", "REQUESTS", "RUNS", "SAMPLES", "TABLES", "TRANSFERS", "Dataset",
+    "Measured", "OfRun", "OneRun", "Rows", "failed", "find", "flow_columns", "frame", "scenario_columns",
+]  # fmt: skip

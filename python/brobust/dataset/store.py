@@ -42,19 +42,12 @@ SINCE_0_2: dict[str, float | str | None] = dict.fromkeys([
     "cross_ended", "cross_enters", "cross_max_bytes", "cross_median_ms", "cross_p99_ms", "cross_shape",
     "cross_size_bytes", "cross_slowdown", "cross_slowdown_p99", "cross_transfers", "files_sha256",
     "first_byte_median_ms", "first_byte_p999_ms", "first_byte_p99_ms", "flow_bytes", "gro", "hosts", "late_share",
-    "nic_drops", "phase",
-    "receiver_program", "request_median_ms", "request_p999_ms", "request_p99_ms", "requests", "requests_answered",
-    "requests_per_s", "rx_ring_packets", "second_bandwidth_mbps", "second_buffer_bytes", "sender_cpus",
-    "sender_program", "steal_share", "vcpu", "vcpu_shares", "when_idle",
-])  # fmt: skip
-SINCE_0_2 |= {
-    "vcpus": 1,
-    "interrupts": "spread",
-    "pacing": "kernel",
-    "burst_bytes": 0,
-    "cross_load": 0.0,
-    "ip_version": 4,
-}
+    "nic_drops", "phase", "receiver_program", "request_median_ms", "request_p999_ms", "request_p99_ms", "requests",
+    "requests_answered", "requests_per_s", "rx_ring_packets", "second_bandwidth_mbps", "second_buffer_bytes",
+    "sender_cpus", "sender_program", "steal_share", "vcpu", "vcpu_shares", "when_idle",
+]) | {
+    "vcpus": 1, "interrupts": "spread", "pacing": "kernel", "burst_bytes": 0, "cross_load": 0.0, "ip_version": 4,
+}  # fmt: skip
 
 
 class Dataset:

@@ -37,15 +37,7 @@ STYLES = [
 ]
 # Which control has which style, in figures that have only these.
 USUAL = ("cubic", "bbr", "brb_bbr2", "brb_bbr3", "bbr_robust", "brb_bbr2_robust", "brb_bbr3_robust")
-TERMINAL_STYLES = [
-    ("blue", "c"),
-    ("red", "b"),
-    ("green", "r"),
-    ("magenta", "x"),
-    ("orange", "o"),
-    ("cyan", "+"),
-    ("white", "*"),
-]
+TERMINAL_STYLES = list(zip(("blue", "red", "green", "magenta", "orange", "cyan", "white"), "cbrxo+*", strict=True))
 # What a figure has along its horizontal axis, where several axes vary and none is chosen.
 FIRST_CHOICES = (
     "share", "bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "timeslice_ms", "start_jitter", "length_jitter",

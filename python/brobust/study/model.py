@@ -35,21 +35,9 @@ class Figure(BaseModel):
     name: Name
     title: str
     kind: Literal[
-        "throughput",
-        "bars",
-        "frontier",
-        "over_time",
-        "model",
-        "inflight",
-        "gains",
-        "sent",
-        "flows_over_time",
-        "queue",
-        "windows",
-        "gaps",
-        "trains",
-        "twins",
-    ] = "throughput"
+        "throughput", "bars", "frontier", "over_time", "model", "inflight", "gains", "sent", "flows_over_time", "queue",
+        "windows", "gaps", "trains", "twins",
+    ] = "throughput"  # fmt: skip
     x: str | None = None
     value: Literal[
         "throughput_mbps", "utilization", "retransmits", "first_flow_share", "rtt_mean_ms", "skb_mean_bytes",

@@ -25,17 +25,8 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from brobust.watch import MEANINGS, Flow, Sweep
+from brobust.watch import text as in_text
 from brobust.watch.history import ORDERS, Followed, Key, key_of
-from brobust.watch.text import (
-    cells,
-    cut,
-    evidence,
-    flow_and_cause,
-    history_lines,
-    in_two_columns,
-    socket_style,
-    summary,
-)
 
 # Width of each column, including the distance to the previous column. The longest cause and the longest name of a
 # congestion control (TCP_CA_NAME_MAX) fit; the rest of an 80-column terminal holds an IPv4 address with its port.
@@ -94,7 +85,7 @@ class FlowTable(DataTable[Text]):
     def _cell(self, name: str, text: str, width: int, style: str = "") -> Text:
         if name in NUMBERS:
             return Text(text, style, justify="right")
-        return Text(f"  {cut(text, width - 2)}" if name in ("from", "to") else text, style)
+        return Text(f"  {in_text.cut(text, width - 2)}" if name in ("from", "to") else text, style)
 
     def place(self, flows: Sequence[Flow], width: int) -> None:
         """Show these sockets in this order. The cursor stays on its line until the user moves it; from then on it
@@ -105,7 +96,7 @@ class FlowTable(DataTable[Text]):
         self._fit(width)
         self.keys = [key_of(flow) for flow in flows]
         for number, flow in enumerate(flows):
-            texts, style = cells(flow), socket_style(flow)
+            texts, style = in_text.cells(flow), in_text.socket_style(flow)
             row = [
                 self._cell(str(column.key.value), texts[str(column.key.value)], column.width, style)
                 for column in self.ordered_columns
@@ -145,7 +136,7 @@ class Shown(Screen[None]):
         self.summary = Static()
 
     def show(self) -> None:
-        self.summary.update(summary(self.followed))
+        self.summary.update(in_text.summary(self.followed))
 
     def on_screen_resume(self) -> None:
         self.show()
@@ -180,7 +171,7 @@ class Flows(Shown):
         super().show()
         flows = self.followed.sweep["flows"] if self.followed.sweep else []
         typed = self.typed.value.lower()
-        chosen = [flow for flow in flows if any(typed in text.lower() for text in cells(flow).values())]
+        chosen = [flow for flow in flows if any(typed in text.lower() for text in in_text.cells(flow).values())]
         self.table.place(self.order.sort(chosen, self.is_reversed), self.size.width)
         first = self.order.first_if_reversed if self.is_reversed else self.order.first
         sockets = self.followed.sweep["sockets"] if self.followed.sweep else 0
@@ -241,13 +232,13 @@ class Detail(Shown):
         history = self.followed.histories.get(self.key)
         if history is None:  # the screen stays as it is
             return
-        who = flow_and_cause(history.flow)
+        who = in_text.flow_and_cause(history.flow)
         sweep = self.followed.sweep
         if sweep is not None and history.points[-1].sweep != sweep["sweep"]:
             who.append("\nClosed, or no longer among the sockets shown. This is its latest reading:", "yellow")
         self.who.update(who)
-        self.history.update(history_lines(history, self.size.width - 1))
-        self.evidence.update(in_two_columns(evidence(history.flow)))
+        self.history.update(in_text.history_lines(history, self.size.width - 1))
+        self.evidence.update(in_text.in_two_columns(in_text.evidence(history.flow)))
 
 
 class Help(Screen[None]):
@@ -259,7 +250,7 @@ class Help(Screen[None]):
         with VerticalScroll():
             for title, lines in (("Keys", KEYS), ("Columns", COLUMNS), ("Causes", MEANINGS)):
                 yield Static(Text(title, "bold"))
-                yield Static(in_two_columns(lines.items()))
+                yield Static(in_text.in_two_columns(lines.items()))
             yield Static(Text("`brobust watch --explain` says what to do; docs/watch.md explains everything else."))
         yield Footer()
 
