@@ -29,7 +29,7 @@ class Column:
 def _columns(described: str) -> dict[str, Column]:
     """Return columns from lines with their names, their type, and what one sentence says of all of them: one row of
     docs/data.md. A line that is indented further goes on with the sentence before."""
-    columns = {}
+    columns: dict[str, Column] = {}
     for line in re.sub(r"\n {6}", " ", described).strip().splitlines():
         found = re.fullmatch(r" *([\w, ]+) \((\w+)\)(?:: (.+))?", line)
         assert found is not None, line
