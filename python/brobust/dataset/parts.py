@@ -52,11 +52,16 @@ class Part:
     last: int
     file: Path
 
-    def covers(self, number: int) -> bool:
-        return self.first <= number <= self.last
-
-    def is_within(self, other: Part) -> bool:
-        return self is not other and other.first <= self.first and self.last <= other.last
+    @property
+    def is_whole(self) -> bool:
+        """Whether the Parquet file has its end: the last four letters, after the length of the footer."""
+        try:
+            files.check(self.file, files.MAX_TABLE)
+            with self.file.open("rb") as content:
+                content.seek(-4, io.SEEK_END)
+                return content.read() == b"PAR1"
+        except (BadInput, OSError):
+            return False
 
 
 def name(first: int, last: int) -> str:
@@ -92,7 +97,7 @@ def _listed(directory: Path) -> list[Part]:
 def _without_replaced(found: Sequence[Part]) -> list[Part]:
     counting: list[Part] = []
     for part in found:  # sorted such that a merged file comes before what it replaces
-        if not counting or not part.is_within(counting[-1]):
+        if not counting or part.last > counting[-1].last:
             counting.append(part)
     return counting
 
@@ -154,17 +159,6 @@ def _in_ascii(directory: Path) -> Iterator[Path]:
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-
-
-def is_whole(file: Path) -> bool:
-    """Return whether a Parquet file has its end: the last four letters, after the length of the footer."""
-    try:
-        files.check(file, files.MAX_TABLE)
-        with file.open("rb") as content:
-            content.seek(-4, io.SEEK_END)
-            return content.read() == b"PAR1"
-    except (BadInput, OSError):
-        return False
 
 
 def merge(

@@ -190,7 +190,7 @@ class Dataset:
         if not self._parts("runs"):
             return set()  # without polars, which a new dataset does not need yet
         runs = self._read("runs", ["run", "outcome"])
-        cut_off = [part for name in TABLES if name != "runs" for part in self._parts(name) if not _whole(part)]
+        cut_off = [part for name in TABLES if name != "runs" for part in self._parts(name) if not part.is_whole]
         _warn(dict.fromkeys((part.file for part in cut_off), "cut off"))
         for part in cut_off:
             runs = runs.filter(~pl.col(PART).is_between(part.first, part.last))
@@ -230,12 +230,12 @@ class Dataset:
         """Merge small files, and remove damaged ones of which every run has been measured again. Call it only while
         `writing`, when a series is complete."""
         for part in self._parts("runs"):
-            if not _whole(part):
+            if not part.is_whole:
                 part.file.unlink(missing_ok=True)
         runs = self._read("runs", ["run"])
         for name in TABLES:
             for part in self._parts(name):
-                if not _whole(part) and runs.filter(pl.col(PART).is_between(part.first, part.last)).is_empty():
+                if not part.is_whole and runs.filter(pl.col(PART).is_between(part.first, part.last)).is_empty():
                     part.file.unlink(missing_ok=True)
         self._merge(list(TABLES), 2)
 
@@ -320,7 +320,7 @@ class Dataset:
             warnings.simplefilter("ignore", UnreadableFile)
             frames, of_runs, _ = parts.read(self.directory / "runs", lambda rows: rows.select("run", PART), ["run"])
         numbers = {number for part in there for number in (part.first, part.last)}
-        if not all(any(part.covers(number) for part in of_runs) for number in numbers):
+        if not all(any(part.first <= number <= part.last for part in of_runs) for number in numbers):
             return False
         return not frames or not _measured_twice(pl.concat(frames))
 
@@ -356,10 +356,6 @@ def _is_last() -> pl.Expr:
 def _without_failed_attempts(runs: pl.DataFrame) -> pl.DataFrame:
     """Leave out failed runs that were measured again. They have no rows in other tables."""
     return runs.filter(_is_last() | (pl.col("outcome") != "failed")) if _measured_twice(runs) else runs
-
-
-def _whole(part: Part) -> bool:
-    return parts.is_whole(part.file)
 
 
 NAMED = 3
