@@ -49,7 +49,7 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     others = [name for name in others if name not in NOT_COMPARED]
     axes = [*axes, *others]
     frames = both.head(runs[0].height), both.tail(runs[1].height)
-    cells = [_cells(frame, axes) for frame in frames]
+    cells = [{key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)} for frame in frames]
     common = frames[0].filter(
         pl.Series([key in cells[1] for key in frames[0].select(axes).iter_rows()], dtype=pl.Boolean)
     )
@@ -72,10 +72,6 @@ def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
     """Return which values of a field each dataset has, if they share none."""
     first, second = (frame[name].unique().sort().to_list() for frame in frames)
     return [] if set(first) & set(second) else [", ".join(first), ", ".join(second)]
-
-
-def _cells(frame: pl.DataFrame, axes: list[str]) -> dict[tuple[Any, ...], list[float]]:
-    return {key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)}
 
 
 def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:

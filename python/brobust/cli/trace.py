@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from brobust import extras, files
 from brobust.errors import BadInput
-
-if TYPE_CHECKING:
-    from brobust.dataset import OneRun
 
 DATASET = Annotated[Path, typer.Argument(metavar="DIR", help="A dataset directory that `brobust run` wrote.")]
 RUN = Annotated[
@@ -62,9 +59,9 @@ def trace(
         raise BadInput(
             f"-o {out}: this would be a timeline for Perfetto; for packets give -o {out.with_suffix('.pcapng')}"
         )
-    from brobust.dataset import recordings
+    from brobust.dataset import Dataset, find, recordings
 
-    chosen = None if files.is_file(source) else _run_of(source, run)
+    chosen = None if files.is_file(source) else find(Dataset.open(source), run)
     if chosen is None and run is not None:
         raise BadInput(f"RUN {run!r}: {source} is a file, which has no runs; give DIR RUN, or FILE")
     shown = recordings.read(source) if chosen is None else chosen
@@ -95,9 +92,3 @@ def trace(
 
 def _say(out: Path, what: str, counts: Mapping[str, int]) -> None:
     print(f"{out}: {what}, {', '.join(f'{number} {name}' for name, number in counts.items())}")
-
-
-def _run_of(directory: Path, run: str | None) -> OneRun:
-    from brobust.dataset import Dataset, find
-
-    return find(Dataset.open(directory), run)

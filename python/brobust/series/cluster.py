@@ -13,7 +13,7 @@ import ipaddress
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -224,7 +224,9 @@ class _Workers:
         now = time.monotonic()
         if now - self._asked >= ASK_SECONDS:
             self._asked = now
-            self._threads = self._ask()
+            self._threads = 0
+            with suppress(OSError, TimeoutError):
+                self._threads = sum(self._client.nthreads().values())
         if self._threads:
             self._seen = now
         elif now - self._seen > MAX_SECONDS_WITHOUT_WORKERS:
@@ -233,9 +235,3 @@ class _Workers:
                 "repeat the command: it measures the runs that are missing"
             )
         return self._threads
-
-    def _ask(self) -> int:
-        try:
-            return sum(self._client.nthreads().values())
-        except (OSError, TimeoutError):
-            return 0

@@ -14,7 +14,7 @@ from typing import Any
 
 from brobust import _core, backends
 from brobust.analysis.summary import of_all_flows
-from brobust.backends.base import Backend, measured
+from brobust.backends.base import measured
 from brobust.backends.virtual import commands_of
 from brobust.dataset import RUNS, Dataset, Measured, frame
 from brobust.errors import BadInput, WriteFailed, one_line
@@ -112,7 +112,9 @@ def _on_this_host(runs: Sequence[Run], dataset: Dataset, announce: Callable[[str
             for record in backend.calibrate([run.scenario for run in group]):
                 dataset.note_calibration(record)
             if name in backends.ALONE:
-                yield from _one_by_one(backend, group, announce)
+                for run in group:
+                    announce(run.scenario.describe())
+                    yield [(run, measured(backend, run))]
             else:
                 yield from side_by_side(backend, group, announce, jobs or backend.parallel)
 
@@ -145,12 +147,6 @@ def check_jobs(jobs: int | None, scenarios: Sequence[Scenario], cluster: str | N
         raise BadInput(f"--jobs: {jobs} is not allowed: give 1 or more")
     if jobs is not None and jobs > 1 and alone:
         raise BadInput(f"--jobs: {jobs} is not allowed: backend {alone[0]} measures one run at a time; give 1")
-
-
-def _one_by_one(backend: Backend, runs: Sequence[Run], announce: Callable[[str], None]) -> Finished:
-    for run in runs:
-        announce(run.scenario.describe())
-        yield [(run, measured(backend, run))]
 
 
 def _append(dataset: Dataset, ended: Ended) -> None:
