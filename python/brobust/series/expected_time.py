@@ -98,7 +98,9 @@ class Remaining:
         self._begun = now
         self._left = Counter(run.scenario.hash for run in runs)
         self._alike = {run.scenario.hash: _alike(run) for run in runs}
-        self._of_cells: dict[object, _Mean] = defaultdict(_Mean)
+        # How many runs of a cell, of cells that are alike and of all have ended, and what they have taken.
+        self._count: Counter[object] = Counter()
+        self._took: defaultdict[object, float] = defaultdict(float)
         self._ended: list[tuple[float, float]] = []
         """When each run ended, and what all until then have taken together."""
 
@@ -107,7 +109,8 @@ class Remaining:
         cell = run.scenario.hash
         self._left[cell] -= 1
         for key in (cell, *self._alike[cell], None):
-            self._of_cells[key].add(wall_s)
+            self._count[key] += 1
+            self._took[key] += wall_s
         self._ended.append((now, wall_s + (self._ended[-1][1] if self._ended else 0.0)))
 
     def seconds(self, now: float) -> float | None:
@@ -123,17 +126,15 @@ class Remaining:
             since, before = self._ended[first - 1]
         rate = (last - before) / max(1e-9, at - since)
         left = sum(count * self._expected(cell) for cell, count in self._left.items() if count)
-        under_way = min(sum(self._left.values()), first) * self._of_cells[None].mean / 2
+        under_way = min(sum(self._left.values()), first) * self._took[None] / self._count[None] / 2
         # Workers do not end together: the last one waits for a run that began when the others had none left to begin.
         longest = max((self._expected(cell) for cell, count in self._left.items() if count), default=0.0)
         alone = longest / 2 * (first - 1) / (first + 1)
         return max(0.0, (left - under_way) / rate + alone - (now - at))
 
     def _expected(self, cell: str) -> float:
-        for key in (cell, *self._alike[cell]):
-            if self._of_cells[key].count:
-                return self._of_cells[key].mean
-        return self._of_cells[None].mean
+        known = next(key for key in (cell, *self._alike[cell], None) if self._count[key])
+        return self._took[known] / self._count[known]
 
 
 def _alike(run: Run) -> list[tuple[Any, ...]]:
@@ -142,18 +143,3 @@ def _alike(run: Run) -> list[tuple[Any, ...]]:
     size = (s.backend, _units(run))
     cpu = (*size, s.contention.share, s.contention.timeslice)
     return [(*cpu, s.flows[0].cc), cpu, (*size, s.contention.share), size]
-
-
-class _Mean:
-    """The mean of what was added."""
-
-    def __init__(self) -> None:
-        self.count, self._sum = 0, 0.0
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        self._sum += value
-
-    @property
-    def mean(self) -> float:
-        return self._sum / self.count
