@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from brobust import files
@@ -73,9 +73,11 @@ def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None
         tree_is_wanted = keep_tree is True and not _kept(order.name).exists()
         if keep_tree is False:
             shutil.rmtree(_kept(order.name), ignore_errors=True)
-        current = earlier is not None and earlier.key == key(order, _identity_now(order, earlier), hashed)
-        if earlier is not None and current and not force and not tree_is_wanted:
-            return BuildResult(earlier, time.monotonic() - begun, cached=True)
+        if earlier is not None and not force and not tree_is_wanted:
+            # Of Debian's sources the version that was built counts: a newer one is used only with `force`.
+            identity = earlier.source if order.tree is None else identity_of_tree(order.tree)
+            if earlier.key == key(order, identity, hashed):
+                return BuildResult(earlier, time.monotonic() - begun, cached=True)
         with (
             _scratch(order.name, keep_tree, force) as scratch,
             files.writing_to(scratch),  # before it is removed
@@ -139,12 +141,6 @@ def compiler() -> str:
     return "; ".join([*first_lines, os.confstr("CS_GNU_LIBC_VERSION") or ""])
 
 
-def _identity_now(order: Order, earlier: VirtualKernel) -> str:
-    """Return the identity of the order's source now. For Debian's sources that is the version that was built: a newer
-    one is used only with `force`."""
-    return earlier.source if order.tree is None else identity_of_tree(order.tree)
-
-
 def keep(
     order: Order, source: Source, tree: Path, ours: Path, new_controls: dict[str, Path], objects: int, scratch: Path
 ) -> VirtualKernel:
@@ -170,7 +166,7 @@ def keep(
     )
     kernel.write()
     _put_in_place(whole, final)
-    return kernel.in_directory(final)
+    return replace(kernel, path=final / "linux")
 
 
 def _put_in_place(whole: Path, final: Path) -> None:

@@ -18,7 +18,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -32,11 +32,8 @@ from brobust.kernels import our_files
 DEFAULT = "virtual-6.12"  # if it is built; see default()
 REAL_TIME = "-realtime"  # the end of the name of a kernel that runs in real time, too
 STOCK = "-stock"  # the end of the name of a kernel without the series kept
-KINDS = {
-    REAL_TIME: "real-time",
-    "-debug": "debug",
-    STOCK: our_files.WITHOUT_KEPT,
-}  # the ends of names, and the directories of kernel/ with what they have beside others
+# The ends of names, and the directories of kernel/ with what they have beside others.
+KINDS = {REAL_TIME: "real-time", "-debug": "debug", STOCK: our_files.WITHOUT_KEPT}
 DEFAULT_HZ = 250  # Debian's CONFIG_HZ, which the vm backend's guests have, too
 TICKS = (100, 250, 300, 1000)  # the choices in kernel/Kconfig.hz
 MINUTES = 3  # what messages say about the time of a build, on two cores; docs/kernels.md has measurements
@@ -86,9 +83,6 @@ class VirtualKernel:
         facts = asdict(self) | {"congestion_controls": sorted(self.congestion_controls)}
         del facts["path"]
         files.write(self.path.parent / "kernel.json", json.dumps(facts, indent=1) + "\n")
-
-    def in_directory(self, directory: Path) -> VirtualKernel:
-        return replace(self, path=directory / "linux")
 
     @cached_property
     def stale(self) -> bool:
