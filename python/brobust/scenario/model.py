@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
@@ -59,12 +59,12 @@ class Scenario(Table):
     samples: types.Samples = described("samples")
     packets: bool = described("packets")
     seed: int = described("seed")
-    backend: types.Backend = described("backend")
+    backend: Literal["virtual", "vm", "lab"] = described("backend")
     kernel: str = described("kernel", min_length=1)
-    accelerator: types.Accelerator = described("accelerator")
+    accelerator: Literal["auto", "kvm", "tcg", "uml"] = described("accelerator")
     hosts: str | None = described("hosts")
-    qdisc: types.Qdisc = described("qdisc")
-    tso_sizing: types.TsoSizing = described("tso_sizing")
+    qdisc: Literal["none", "fq"] = described("qdisc")
+    tso_sizing: Literal["kernel", "rate", "control"] = described("tso_sizing")
     pacing: types.Pacing = described("pacing")
     traffic: types.Traffic = described("traffic")
 

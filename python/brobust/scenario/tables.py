@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -173,8 +173,8 @@ class Contention(Table):
     share: types.Fraction = described("contention.share")
     phase: types.Phase = described("contention.phase")
     vcpus: int = described("contention.vcpus")
-    interrupts: types.Interrupts = described("contention.interrupts")
-    when_idle: types.WhenIdle = described("contention.when_idle")
+    interrupts: Literal["spread", "together"] = described("contention.interrupts")
+    when_idle: Literal["spin", "sleep"] = described("contention.when_idle")
     start_jitter: types.Fraction = described("contention.start_jitter")
     length_jitter: types.Fraction = described("contention.length_jitter")
     start: types.Duration = described("contention.start")
@@ -263,7 +263,7 @@ class CrossTraffic(Table):
     size: types.Bytes = described("cross_traffic.size")
     shape: float = described("cross_traffic.shape", allow_inf_nan=False)
     max_size: types.Bytes = described("cross_traffic.max_size")
-    enters: types.Enters = described("cross_traffic.enters")
+    enters: Literal["first", "second"] = described("cross_traffic.enters")
 
     def broken_rules(self) -> Iterator[str]:
         if self.max_size <= self.size:
@@ -308,7 +308,7 @@ class Programs(Table):
     described_as = "programs"
     sender: str | None = described("programs.sender", min_length=1, max_length=4000)
     receiver: str | None = described("programs.receiver", min_length=1, max_length=4000)
-    waits: types.Waits = described("programs.waits")
+    waits: Literal["sender", "receiver"] | None = described("programs.waits")
     files: types.Files = described("programs.files")
     linger: types.Duration = described("programs.linger")
     call_time: types.Duration = described("programs.call_time")

@@ -81,16 +81,8 @@ def _files(given: object) -> object:
 
 Files = Annotated[tuple[str, ...], BeforeValidator(_files), PlainSerializer(list)]
 
-Enters = Literal["first", "second"]
-Waits = Literal["sender", "receiver"] | None
-Interrupts = Literal["spread", "together"]
-WhenIdle = Literal["spin", "sleep"]
-Backend = Literal["virtual", "vm", "lab"]
 Driver = Annotated[str, AfterValidator(_known_driver)]
-Accelerator = Literal["auto", "kvm", "tcg", "uml"]
-Qdisc = Literal["none", "fq"]
 OnOff = Literal["on", "off"]
-TsoSizing = Literal["kernel", "rate", "control"]
 
 
 def _traffic(given: object) -> str:
