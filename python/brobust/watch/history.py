@@ -81,6 +81,7 @@ class Order:
 
     name: str
     value: Callable[[Flow], float | None]
+    largest_first: bool
     first: str
     first_if_reversed: str
 
@@ -88,17 +89,13 @@ class Order:
         """Return the sockets in this order. Those without the value come last, also in the reversed order; those with
         equal values keep their places."""
         known = [(value, flow) for flow in flows if (value := self.value(flow)) is not None]
-        known.sort(key=lambda pair: pair[0], reverse=is_reversed)
+        known.sort(key=lambda pair: pair[0], reverse=is_reversed != self.largest_first)
         return [flow for _, flow in known] + [flow for flow in flows if self.value(flow) is None]
 
 
-def _negative(value: float | None) -> float | None:
-    return None if value is None else -value
-
-
 ORDERS = (
-    Order("cause", lambda flow: CAUSES.index(flow["cause"]), "cpu-limited first", "cpu-limited last"),
-    Order("rate", lambda flow: -flow["rate_mbps"], "highest first", "lowest first"),
-    Order("inflight", lambda flow: flow["inflight_bdp"], "lowest first", "highest first"),
-    Order("deficit", lambda flow: _negative(flow["deficit_share"]), "highest first", "lowest first"),
+    Order("cause", lambda flow: CAUSES.index(flow["cause"]), False, "cpu-limited first", "cpu-limited last"),
+    Order("rate", lambda flow: flow["rate_mbps"], True, "highest first", "lowest first"),
+    Order("inflight", lambda flow: flow["inflight_bdp"], False, "lowest first", "highest first"),
+    Order("deficit", lambda flow: flow["deficit_share"], True, "highest first", "lowest first"),
 )
