@@ -10,7 +10,7 @@ import typer
 
 from brobust.errors import BadInput, MissingSupport
 
-MARKS = {"ok": ("ok", "green"), "limited": ("limited", "yellow"), "missing": ("missing", "red")}
+COLORS = {"ok": "green", "limited": "yellow", "missing": "red"}
 
 
 def doctor(
@@ -51,8 +51,7 @@ def doctor(
         if as_json:
             print(json.dumps(result.__dict__), flush=True)
         else:
-            mark, color = MARKS[result.status]
-            line = Text(f"{mark:8}", style=color)
+            line = Text(f"{result.status:8}", style=COLORS[result.status])
             line.append(f"{result.check}: {result.detail}", style="default")
             if result.remedy and result.status != "ok":
                 line.append(f"\n        -> {result.remedy}", style="default")
