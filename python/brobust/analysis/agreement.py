@@ -38,9 +38,7 @@ def settled(throughput: pl.DataFrame, run: str) -> pl.DataFrame:
     """Return the mean throughput of each flow of a run after its first seconds, Mbit/s: columns run, flow,
     settled_mbps."""
     later = throughput.filter(pl.col("time_s") > SETTLED_AFTER_S)
-    return (
-        later.group_by("flow").agg(pl.col("throughput_mbps").mean().alias("settled_mbps")).with_columns(run=pl.lit(run))
-    )
+    return later.group_by("flow").agg(settled_mbps=pl.col("throughput_mbps").mean()).with_columns(run=pl.lit(run))
 
 
 def compare(real: pl.DataFrame, virtual: pl.DataFrame, backend: str = "vm") -> pl.DataFrame:

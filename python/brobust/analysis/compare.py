@@ -50,9 +50,8 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     axes = [*axes, *others]
     frames = both.head(runs[0].height), both.tail(runs[1].height)
     cells = [{key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)} for frame in frames]
-    common = frames[0].filter(
-        pl.Series([key in cells[1] for key in frames[0].select(axes).iter_rows()], dtype=pl.Boolean)
-    )
+    in_both = [key in cells[1] for key in frames[0].select(axes).iter_rows()]
+    common = frames[0].filter(pl.Series(in_both, dtype=pl.Boolean))
     if common.is_empty():
         apart = [f"{name} ({' and '.join(of_each)})" for name in others if (of_each := _apart(frames, name))]
         why = f", but differ in {', '.join(apart)}" if apart else ""

@@ -297,9 +297,7 @@ def _why_failed(one: dict[str, Any]) -> str | None:
     if one["ended_ns"] is None or one["status"] == 0:
         return None
     number = one["status"] & 0x7F
-    last = (
-        one["stderr"].decode(errors="replace").strip() or one["stdout"].decode(errors="replace").strip()
-    ).splitlines()
+    last = (one["stderr"].strip() or one["stdout"].strip()).decode(errors="replace").splitlines()
     said = f": {last[-1][:300]}" if last else ""
     seconds = one["ended_ns"] / 1e9
     after = f"after {seconds:.3f} s" if seconds >= 0 else f"{-seconds:.3f} s before the run"

@@ -65,11 +65,7 @@ def run(
     bound = None if at_least is None else parsed("at-least", at_least, units.bits_per_second)
     if gdb is not None:
         _check_debugger(gdb, _grid(scenario, fields), resume)
-    grid, dataset = (
-        _resumed(scenario, fields, out, jobs, without or [])
-        if resume
-        else _begun(scenario, fields, out, jobs, without or [])
-    )
+    grid, dataset = (_resumed if resume else _begun)(scenario, fields, out, jobs, without or [])
     if gdb is not None:
         _measure_under_debugger(gdb, grid, dataset)
     measure(grid, dataset, as_json, jobs)

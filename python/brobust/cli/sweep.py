@@ -118,9 +118,8 @@ def reproduce(
 
     studies = _asked_for(model.of_paper(paper, figure or []), kernel, settings)
     # A claim may be of another figure than those that were asked for.
-    claims = {
-        claim.id: claim for study in _asked_for(model.of_paper(paper), kernel, settings) for claim in study.claims
-    }
+    every = _asked_for(model.of_paper(paper), kernel, settings)
+    claims = {claim.id: claim for study in every for claim in study.claims}
     directory = out or Path(f"{studies[0].paper}-{backend}-{scale}")
     _check_written(model.grid(studies, scale, backend), directory / "data", jobs, cluster, insecure)
     if not dry_run:

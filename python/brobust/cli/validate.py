@@ -133,9 +133,7 @@ def validate(
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     """Return null in place of what JSON has no number for, such as the ratio where one backend carried nothing."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
+    return {key: None if isinstance(one, float) and not math.isfinite(one) else one for key, one in values.items()}
 
 
 def _compared(dataset: Dataset, what_if: WhatIf, real: str) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -73,15 +73,13 @@ class ContentionOutcome:
         if not self.summaries:
             return outcome
         vcpus, contended = self.summaries, self._driver is not None
+        timeslice_ns = _mean([vcpu.effective_timeslice_ns for vcpu in vcpus]) if contended else None
+        offtime_ns = _mean([vcpu.effective_offtime_ns for vcpu in vcpus]) if contended else None
         return {
             **outcome,
             "effective_share": _mean([vcpu.effective_share for vcpu in vcpus]),
-            "effective_timeslice_ms": units.milliseconds(_mean([vcpu.effective_timeslice_ns for vcpu in vcpus]))
-            if contended
-            else None,
-            "effective_offtime_ms": units.milliseconds(_mean([vcpu.effective_offtime_ns for vcpu in vcpus]))
-            if contended
-            else None,
+            "effective_timeslice_ms": units.milliseconds(timeslice_ns),
+            "effective_offtime_ms": units.milliseconds(offtime_ns),
             "asleep_share": _mean([vcpu.asleep_share for vcpu in vcpus]),
             "timeslices": sum(len(vcpu.timeslices_ns) for vcpu in vcpus) if contended else None,
             "vcpu_shares": " ".join(f"{vcpu.effective_share:.4f}" for vcpu in vcpus),

@@ -189,9 +189,7 @@ def compile_kernel(tree: Path, name: str, log: Log, progress: Progress) -> int:
     """Compile the kernel, and return how many files were compiled."""
     jobs = len(os.sched_getaffinity(0))
     progress.phase(f"compiling with {jobs} jobs")
-    total = max(
-        [kernel.objects for kernel in virtual_kernels.available() if kernel.name == name], default=USUAL_OBJECTS
-    )
+    total = max((one.objects for one in virtual_kernels.available() if one.name == name), default=USUAL_OBJECTS)
     done = 0
     # All names in the tree are relative. The map covers options that write whole paths nevertheless.
     flags = " ".join([f"-ffile-prefix-map={tree}=.", *AS_OTHER_ARCHITECTURES_COMPILE])

@@ -59,9 +59,8 @@ class Kernel:
         name of its module."""
         listed = (self.modules / "modules.dep").read_text() + (self.modules / "modules.builtin").read_text()
         names = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag", "sigpool"}
-        return {name: f"tcp_{name}" for name in names} | {
-            name: name for name in re.findall(r"/(brb_[a-z0-9_]+)\.ko", listed)
-        }
+        ours = re.findall(r"/(brb_[a-z0-9_]+)\.ko", listed)
+        return {name: f"tcp_{name}" for name in names} | dict(zip(ours, ours, strict=True))
 
     def congestion_controls(self) -> set[str]:
         """Return the congestion controls of this kernel: built in, or modules that are loaded when needed."""

@@ -118,9 +118,8 @@ class Hosts(Table):
 
     def broken_rules(self) -> Iterator[str]:
         """Yield what is wrong with the whole."""
-        places = {
-            (end.ssh, end.namespace): name for name, end in (("sender", self.sender), ("receiver", self.receiver))
-        }
+        ends = {"sender": self.sender, "receiver": self.receiver}
+        places = {(end.ssh, end.namespace): name for name, end in ends.items()}
         if len(places) < 2:
             where = f"{self.sender.ssh}" + (f", namespace {self.sender.namespace}" if self.sender.namespace else "")
             yield f"receiver: it is where the sender is ({where}); give another host, or another namespace of it"

@@ -126,11 +126,9 @@ class ThroughputFigure:
         self._runs = measured.filter(pl.col(self.x).is_not_null())  # an undisturbed run has no timeslice
         if self._runs.is_empty():
             raise BadInput(f"--x {self.x}: no run of the dataset has a value there; {choices}")
-        self._panels = (
-            self._runs.select(self._panel_axes).unique().sort(in_order(self._panel_axes)).rows()
-            if self._panel_axes
-            else [()]
-        )
+        self._panels: list[tuple[Any, ...]] = [()]
+        if self._panel_axes:
+            self._panels = self._runs.select(self._panel_axes).unique().sort(in_order(self._panel_axes)).rows()
         if len(self._panels) > MAX_PANELS:
             raise BadInput(
                 f"the dataset varies along {', '.join(self._panel_axes)}: {len(self._panels)} panels; "

@@ -295,9 +295,8 @@ def _over_time(axes: Axes, rates: pl.DataFrame, _: pl.DataFrame, color: str) -> 
 
 def _flows_over_time(axes: Axes, rates: pl.DataFrame, flows: pl.DataFrame, _: str) -> None:
     starts = flows.select("run", "flow", "start_s")
-    rates = rates.join(starts, on=["run", "flow"]).with_columns(
-        time_s=pl.col("time_s") + pl.col("start_s").fill_null(0)
-    )
+    in_run_s = pl.col("time_s") + pl.col("start_s").fill_null(0)
+    rates = rates.join(starts, on=["run", "flow"]).with_columns(time_s=in_run_s)
     for of_flow, label, color, dashes in _each_flow(rates.sort("time_s"), flows):
         time, rate = of_flow["time_s"], of_flow["throughput_mbps"]
         axes.plot(time, rate, color=color, linestyle=dashes, linewidth=1.1, label=label)

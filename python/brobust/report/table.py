@@ -65,11 +65,8 @@ def _unanswered(table: pl.DataFrame) -> str:
     """Return how many requests had no whole answer, or an error's status, where there are any: the times alone would
     hide them."""
     asked, answered = (int(table.unique("run")[name].sum()) for name in ("requests", "requests_answered"))
-    return (
-        f"; {asked - answered} of {asked} requests were not answered, and count as the slowest"
-        if asked > answered
-        else ""
-    )
+    left = asked - answered
+    return f"; {left} of {asked} requests were not answered, and count as the slowest" if left else ""
 
 
 def _caption(table: pl.DataFrame) -> str:

@@ -196,9 +196,7 @@ class _Trace:
         if packets.is_empty():
             return
         data, acks = (packets.filter(pl.col("direction") == kind) for kind in ("data", "ack"))
-        sent, lost, arrived = (
-            self._track(name, parent) for name in ("packets sent", "packets lost", "packets arrived")
-        )
+        sent, lost, arrived = (self._track(f"packets {what}", parent) for what in ("sent", "lost", "arrived"))
         columns = ("number", "first_sent_s", "time_s", "arrived_s", "dropped", "seq", "payload_bytes")
         for number, first_s, time_s, arrived_s, dropped, seq, payload in _rows(data, *columns):
             name = "sent" if first_s is None else "sent again"
