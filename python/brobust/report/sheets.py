@@ -27,26 +27,12 @@ BETWEEN = "; "
 def verdicts(every: Sequence[Verdict]) -> str:
     """Return a row per claim: its verdict, the parts that hold and those that do not, what it rests on, under which
     conditions it was measured, and what was found."""
-    return _csv(VERDICTS, [
-        {
-            "claim": one.claim, "text": one.text, "verdict": one.verdict, "basis": one.basis, **_parts(one.parts),
-            "decided_by": one.decided_by, "schedule": one.schedule, "buffer": one.buffer, "pacing": one.pacing,
-            "kernel": one.kernel, "backend": one.backend, "runs": one.runs_in_words, "n": one.n,
-            "unfaithful": one.unfaithful, "measured": one.measured, "note": one.note,
-        }
-        for one in every
-    ])  # fmt: skip
+    return _csv(VERDICTS, ({**vars(one), **_parts(one.parts), "runs": one.runs_in_words} for one in every))
 
 
 def twins(every: Sequence[Twin]) -> str:
     """Return a row per claim and value of a variable: what the value makes of the claim."""
-    return _csv(TWINS, [
-        {
-            "claim": one.claim, "variable": one.variable, "value": one.value, "verdict": one.verdict,
-            **_parts(one.parts), "n": one.n, "measured": one.measured,
-        }
-        for one in every
-    ])  # fmt: skip
+    return _csv(TWINS, ({**vars(one), **_parts(one.parts)} for one in every))
 
 
 def metrics(studies: Sequence[tuple[Study, Evidence]]) -> pl.DataFrame:
@@ -77,5 +63,6 @@ def _parts(parts: Iterable[tuple[str, bool]]) -> dict[str, str]:
     return {"parts_that_hold": yes, "parts_that_do_not": no}
 
 
-def _csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+def _csv(columns: Sequence[str], every: Iterable[dict[str, Any]]) -> str:
+    rows = [{name: one[name] for name in columns} for one in every]
     return (pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=columns)).write_csv()
