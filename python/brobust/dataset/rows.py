@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import brobust
-from brobust.dataset.columns import Rows
+from brobust.dataset.columns import TABLES, Rows
 from brobust.dataset.raw import Raw
 from brobust.lazily import pl
 from brobust.scenario import Flows, Run, Scenario
@@ -37,9 +37,7 @@ class Measured:
     @property
     def bytes(self) -> int:
         """About how much memory the tables and the capture take; rows are few."""
-        of_traffic = (self.transfers, self.requests, self.connections, self.calls)
-        tables = (self.throughput, self.samples, self.offtimes, self.packets, *of_traffic)
-        return sum(map(_bytes, tables)) + len(self.pcap or b"")
+        return sum(_bytes(getattr(self, name)) for name in TABLES) + len(self.pcap or b"")
 
 
 def _bytes(table: Rows | None) -> int:
@@ -90,14 +88,8 @@ def _columns_of_all_repeats(s: Scenario) -> dict[str, Any]:
 
 def flow_columns(scenario: Scenario) -> list[dict[str, Any]]:
     """Return the columns that the scenario decides for each flow, in the order of the groups."""
-    groups = zip(scenario.flows, _columns_of_groups(scenario), strict=True)
-    flows = [columns for group, columns in groups for _ in range(group.count)]
+    flows = [columns for group in scenario.flows for columns in [_group_columns(scenario, group)] * group.count]
     return [{"flow": number, **columns} for number, columns in enumerate(flows)]
-
-
-@lru_cache(maxsize=256)
-def _columns_of_groups(s: Scenario) -> list[dict[str, Any]]:
-    return [_group_columns(s, group) for group in s.flows]
 
 
 def failed(run: Run, reason: str, started: datetime, known: Mapping[str, Any] | None = None) -> Measured:
@@ -112,6 +104,7 @@ def _is_per_flow(row: Field) -> bool:
     return row.table in ("flows", "contention") and row.name not in _OF_A_RUN
 
 
+@lru_cache(maxsize=256)
 def _group_columns(s: Scenario, group: Flows) -> dict[str, Any]:
     contention = s.contention_of(group.sender)
     has_slices = contention.active and contention.replay is None
