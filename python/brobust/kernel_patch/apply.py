@@ -151,8 +151,7 @@ def _replace(tree: Path, texts: Sequence[tuple[str, str]]) -> None:
             if file.exists():
                 shutil.copymode(file, beside)
             else:
-                beside_mode = int(MODES.get(file.suffix, "100644"), 8) & 0o777
-                Path(beside).chmod(beside_mode)
+                Path(beside).chmod(int(MODES.get(file.suffix, "100644"), 8) & 0o777)
         for beside_file, file in new:
             beside_file.replace(file)
     finally:

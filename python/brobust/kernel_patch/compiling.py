@@ -39,8 +39,7 @@ def headers_for(tree: Path, given: str | None) -> KernelHeaders | str:
     if is_prepared(tree):
         return KernelHeaders(tree.resolve())
     for build in sorted(cc_modules.MODULES.glob("*/build")):
-        with_headers = is_prepared(build) and _same_version(tree, build.parent.name)
-        if with_headers:
+        if is_prepared(build) and _same_version(tree, build.parent.name):
             return KernelHeaders(build.resolve())
     remedy = "give the headers of its kernel with --kdir DIR, or those of a guest kernel with --kdir debian-6.12"
     if (tree / ".config").is_file():

@@ -72,14 +72,11 @@ def check_ptrace(what: str, instead: str) -> None:
 
 def commands(sender: str, receiver: str, files: tuple[str, ...], *, watched: bool = False) -> Commands:
     """Return what runs at the two ends. `watched`: with the watcher. Refuse a program or a file that cannot."""
-    used = [_found(shlex.split(command)[0]) for command in (sender, receiver, *_watcher(watched))]
+    watcher = (CLIENT.name,) if watched else ()
+    used = [_found(shlex.split(command)[0]) for command in (sender, receiver, *watcher)]
     given = [*(Path(file) for file in used if file is not None), *(file for _, file in _given_files(files))]
     state = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in given)
-    return _commands(sender, receiver, files, watched, state, os.environ.get("LD_LIBRARY_PATH", ""))
-
-
-def _watcher(watched: bool) -> list[str]:
-    return [CLIENT.name] if watched else []
+    return _commands(sender, receiver, files, watcher, state, os.environ.get("LD_LIBRARY_PATH", ""))
 
 
 def _found(first: str) -> str | None:
@@ -92,11 +89,13 @@ def _found(first: str) -> str | None:
 
 
 @lru_cache(maxsize=4)
-def _commands(sender: str, receiver: str, files: tuple[str, ...], watched: bool, *_state: object) -> Commands:
+def _commands(
+    sender: str, receiver: str, files: tuple[str, ...], watcher: Collection[str], *_state: object
+) -> Commands:
     """Do what `commands` does. `_state`: what the result depends on besides; it is made again if that has changed."""
     packed: dict[str, Path] = {}
     words = [_packed("programs.sender", sender, packed), _packed("programs.receiver", receiver, packed)]
-    for command in _watcher(watched):
+    for command in watcher:
         _packed("programs.waits", command, packed)
     given = dict(_given_files(files))
     for name, file in given.items():
