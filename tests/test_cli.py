@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 import made_up
-from brobust import backends
+from brobust import SCHEMA_VERSION, backends
 from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, main, measuring, run
@@ -24,7 +24,6 @@ from brobust.host.programs import host_program
 from brobust.scenario import Grid, Scenario
 from brobust.scenario.description import PANELS
 from brobust.scenario.fields import ROWS
-from brobust.versions import SCHEMA_VERSION
 from conftest import Brobust
 
 VM = ["--backend", "vm"]

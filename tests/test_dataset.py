@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from brobust import files
+from brobust import SCHEMA_VERSION, files
 from brobust.dataset import (
     PACKETS,
     RUNS,
@@ -30,7 +30,6 @@ from brobust.errors import BadInput, UnreadableFile, WriteFailed
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series import runner
-from brobust.versions import SCHEMA_VERSION
 from conftest import refused
 
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["__version__", "run"]
+__all__ = ["SCHEMA_VERSION", "__version__", "run"]
+
+SCHEMA_VERSION = 6
+"""Of the columns and files of a dataset."""
 
 
 def run(scenario: "Scenario | Mapping[str, Any]", *, repeat: int = 0) -> "Result":

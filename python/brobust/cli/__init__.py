@@ -23,11 +23,11 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
+from brobust import SCHEMA_VERSION
 from brobust.cli import output
 from brobust.cli.lazy import HostCommand, Later, group_of
 from brobust.errors import BadInput, BrobustError, UnreadableFile, debugging, one_line, printable
 from brobust.files import why_not_written
-from brobust.versions import SCHEMA_VERSION
 
 SHOW_WARNING = warnings.showwarning
 INTERRUPTED = 130

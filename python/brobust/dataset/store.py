@@ -15,7 +15,7 @@ from typing import Any
 import tomli_w
 
 import brobust
-from brobust import files, interrupts
+from brobust import SCHEMA_VERSION, files, interrupts
 from brobust.dataset import parts
 from brobust.dataset.columns import TABLES, Column, Rows, frame
 from brobust.dataset.parts import PART, Part
@@ -25,7 +25,6 @@ from brobust.errors import BadInput, UnreadableFile, WriteFailed, reason
 from brobust.host import locks
 from brobust.lazily import pl
 from brobust.scenario import Grid
-from brobust.versions import SCHEMA_VERSION
 
 LOCK = ".lock"
 # The files of a dataset before its first run.
