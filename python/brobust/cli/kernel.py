@@ -88,9 +88,7 @@ def _order(name: str | None, source: Path | None, own_name: str | None, hz: int 
 
 
 @app.command("list")
-def list_kernels(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per kernel.")] = False,
-) -> None:
+def listed(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per kernel.")] = False) -> None:
     """List the virtual kernels that are built, and the congestion controls of each."""
     built = virtual_kernels.available()
     if as_json:

@@ -34,10 +34,8 @@ def build(
 
 
 @app.command("list")
-def list_stacks(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per stack.")] = False,
-) -> None:
-    """List the QUIC stacks, their congestion controls, and what their pacers do with a missed departure. The last of them
+def listed(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per stack.")] = False) -> None:
+    """List the QUIC stacks, their congestion controls, and what their pacers do with a missed departure. The last ones
     are no traffic, but programs of HTTP/3 for the commands of [programs]."""
     programs = {stack.name: program for program, stack in quic.WEB.items()}
     for stack in [*quic.STACKS.values(), *quic.WEB.values()]:

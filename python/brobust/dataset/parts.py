@@ -107,7 +107,7 @@ Normalised: TypeAlias = "Callable[[pl.DataFrame], pl.DataFrame]"
 
 
 def read(
-    directory: Path, normalised: Normalised, columns: Sequence[str] | None = None, runs: Iterable[str] | None = None
+    directory: Path, normalised: Normalised, columns: Sequence[str] = (), runs: Iterable[str] | None = None
 ) -> tuple[list[pl.DataFrame], list[Part], Unreadable]:
     """Return the rows of a table with their `part`, the parts that they are of, and the files that cannot be read.
     `columns`: only these; `runs`: only the rows of these."""
@@ -135,10 +135,10 @@ def _unreadable() -> tuple[type[BaseException], ...]:
     return (BadInput, OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-def _rows(parts: Sequence[Part], columns: Sequence[str] | None, runs: Iterable[str] | None) -> pl.DataFrame:
+def _rows(parts: Sequence[Part], columns: Sequence[str] = (), runs: Iterable[str] | None = None) -> pl.DataFrame:
     for part in parts:
         files.check(part.file, files.MAX_TABLE)
-    wanted = None if columns is None else [*columns, PART]
+    wanted = [*columns, PART] if columns else None
     with _in_ascii(parts[0].file.parent) as directory:
         files_of = [directory / part.file.name for part in parts]
         if runs is None:
@@ -161,16 +161,14 @@ def _in_ascii(directory: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def merge(
-    directory: Path, normalised: Normalised, at_least: int, chosen: Callable[[pl.DataFrame], pl.DataFrame]
-) -> None:
-    """Merge the newest files into one if there are so many that should be. `chosen` returns those of the rows that are
-    kept. Files that cannot be read stay as they are."""
+def merge(directory: Path, normalised: Normalised, at_least: int, kept: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+    """Merge the newest files into one if there are so many that should be, with those rows that `kept` returns. Files
+    that cannot be read stay as they are."""
     newest = _to_merge(current(directory))
     if len(newest) < at_least:
         return
     try:
-        rows = chosen(normalised(_rows(newest, None, None))).sort("run", maintain_order=True)
+        rows = kept(normalised(_rows(newest))).sort("run", maintain_order=True)
     except _unreadable():
         if debugging():
             raise

@@ -298,15 +298,12 @@ class Dataset:
     programs = partialmethod(table, "programs")
     calls = partialmethod(table, "calls")
 
-    def _read(
-        self, name: str, columns: Sequence[str] | None = None, runs: Collection[str] | None = None
-    ) -> pl.DataFrame:
+    def _read(self, name: str, columns: Sequence[str] = (), runs: Collection[str] | None = None) -> pl.DataFrame:
         """Return the rows of a table that count, with their `part`. `columns`: only these, of the table runs; `runs`:
         only the rows of these."""
         documented = {one: TABLES[name][one] for one in columns or TABLES[name]}
-        frames, there, unreadable = parts.read(
-            self.directory / name, lambda rows: _as_documented(rows, documented), columns, runs
-        )
+        documented_rows = partial(_as_documented, columns=documented)
+        frames, there, unreadable = parts.read(self.directory / name, documented_rows, columns, runs)
         _warn(unreadable)
         rows = pl.concat(frames) if frames else frame([], documented).with_columns(pl.lit(0, pl.Int64).alias(PART))
         if name == "runs":

@@ -66,8 +66,7 @@ class _Part(Reproduced):
     def summary(self) -> dict[str, Any]:
         runs = self._runs
         host = files.read_json(self.directory / "data/dataset.json")
-        paper, scale, backend = (self.about[what] for what in ("paper", "scale", "backend"))
-        paper = self.about["of"] or paper
+        scale, backend, paper = self.about["scale"], self.about["backend"], self.about["of"] or self.about["paper"]
         command = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
         return {
             "backend": backend,

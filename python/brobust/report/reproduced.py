@@ -49,8 +49,7 @@ class Reproduced:
             raise BadInput(
                 f"{directory} holds no finished reproduction; `brobust reproduce PAPER --out {directory}` makes one"
             ) from None
-        self.paper: str = self.about["paper"]
-        self.studies = written.studies or of_paper(self.paper)
+        self.studies = written.studies or of_paper(written.paper)
 
 
 def twin_tables(twinned: Sequence[Twin]) -> Iterator[tuple[str, list[str], dict[str, dict[str, Twin]]]]:

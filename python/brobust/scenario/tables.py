@@ -104,11 +104,6 @@ class Path(Table):
         """The lowest bandwidth on the path at first, bit/s."""
         return self.bandwidth if self.second_bandwidth is None else min(self.bandwidth, self.second_bandwidth)
 
-    @property
-    def red_thresholds(self) -> tuple[int, int]:
-        """The thresholds of red (Aqm.red_thresholds); bytes."""
-        return self.aqm.red_thresholds(self.buffer_bytes)
-
     def broken_rules(self) -> Iterator[str]:
         largest = units.show_size(units.MAX_BUFFER_BYTES)
         for name, given, size in (("buffer", self.buffer, self.buffer_bytes), ("burst", self.burst, self.burst_bytes)):
@@ -117,7 +112,7 @@ class Path(Table):
         yield from self._broken_rules_of_buffer()
         yield from self._broken_rules_of_burst()
         yield from self._broken_rules_of_second()
-        low, high = self.red_thresholds
+        low, high = self.aqm.red_thresholds(self.buffer_bytes)
         if self.aqm.name == "red" and not 0 < low < high <= self.buffer_bytes:
             yield (
                 f"aqm {self.aqm}: min {low} and max {high} bytes do not fit a buffer of {self.buffer_bytes}; "

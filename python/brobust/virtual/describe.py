@@ -165,7 +165,7 @@ def _aqm(s: Scenario) -> dict[str, Any] | None:
     if aqm.name == "none":
         return None
     if aqm.name == "red":
-        low, high = s.path.red_thresholds
+        low, high = aqm.red_thresholds(buffer)
         return {
             "kind": "red", "limit": buffer, "min": low, "max": high, "probability": aqm.probability,
             "rate": s.path.bandwidth, "ecn": aqm.ecn,

@@ -22,6 +22,8 @@ _CALL = [
     ("begin", "<i8"), ("end", "<i8"), ("result", "<i8"), ("process", "<u4"), ("thread", "<u4"), ("number", "<u4"),
     ("name", "S16"), ("unused", "<u4"),
 ]  # fmt: skip
+# What the controller has counted of a flow by the names of the columns.
+AS_COUNTED = ("rtt_mean_ms", "rtt_p99_ms", "drops", "queue_mean_ms", "skb_mean_bytes", "pacing_idle_ms")
 
 
 def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -49,12 +51,7 @@ def flow_rows(run: Run, result: dict[str, Any]) -> list[dict[str, Any]]:
                 "completion_ms": None if ended is None else (ended - start) / 1e6,
                 "retransmits": flow["retransmits"],
                 "nic_drops": result["work"]["nic_drops"],
-                "rtt_mean_ms": flow["rtt_mean_ms"],
-                "rtt_p99_ms": flow["rtt_p99_ms"],
-                "drops": flow["drops"],
-                "queue_mean_ms": flow["queue_mean_ms"],
-                "skb_mean_bytes": flow["skb_mean_bytes"],
-                "pacing_idle_ms": flow["pacing_idle_ms"],
+                **{name: flow[name] for name in AS_COUNTED},
                 "cpu_busy_share": busy[columns["sender"] - 1],
                 **_cpu_received(slices, s.duration, columns["driver"] != "none"),
             }
