@@ -376,11 +376,7 @@ def _parameters(scenario: Scenario) -> tuple[str, ...]:
     if scenario.accelerator != "uml":
         return ()
     busy = BUSY if scenario.contention.when_idle == "spin" else ()
-    return busy + tuple(
-        f"{cc_names.name_of(control)}.{name}={value}"
-        for control in sorted({group.cc for group in scenario.flows})
-        for name, value in cc_names.settings_of(control)
-    )
+    return (*busy, *cc_names.parameters(group.cc for group in scenario.flows))
 
 
 def _quic_commands(stack: quic.Stack, words: Sequence[str], s: Scenario) -> tuple[list[str], list[str]]:

@@ -53,6 +53,12 @@ def settings_of(control: str) -> list[tuple[str, int]]:
         raise BadInput(f"cc: {error}") from None
 
 
+def parameters(controls: Iterable[str]) -> list[str]:
+    """Return the parameters that are set of these controls, as they stand on a kernel's command line."""
+    every = ((name_of(control), *setting) for control in sorted(set(controls)) for setting in settings_of(control))
+    return [f"{control}.{name}={value}" for control, name, value in every]
+
+
 def check_written(control: str, kernel: str) -> None:
     """Refuse a control that no kernel of this name has, wherever it runs, and bad settings."""
     name = name_of(control)

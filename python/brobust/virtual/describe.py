@@ -22,16 +22,12 @@ INTERVAL_NS = 100_000_000
 # The interval at which an application-limited flow writes.
 WRITE_EVERY_NS = 10_000_000
 
-OF_TSO_SIZING = {
-    "kernel": [],
-    "rate": [f"sysctl.net.ipv4.tcp_tso_rtt_log={TSO_RTT_LOG['rate']}"],
-    "control": ["tcp_bbr.control_sizes_tso=1"],
-}
-OF_PACING = {
-    "kernel": [],
-    "kept": [],
-    "linux-4.14": ["tcp_output.paces_as_linux_4_14=1"],
-    "draft": ["tcp_output.paces_as_the_draft=1"],
+# What says on the kernel's command line that TCP sizes its packets or paces not as usual, by tso_sizing and pacing.
+UNUSUAL = {
+    "rate": f"sysctl.net.ipv4.tcp_tso_rtt_log={TSO_RTT_LOG['rate']}",
+    "control": "tcp_bbr.control_sizes_tso=1",
+    "linux-4.14": "tcp_output.paces_as_linux_4_14=1",
+    "draft": "tcp_output.paces_as_the_draft=1",
 }
 # What programs may ask for as buffers of their sockets, above the kernel's defaults: as for source and sink.
 OF_PROGRAMS = [f"sysctl.net.core.{name}={SOCKET_BUFFER_BYTES}" for name in ("rmem_max", "wmem_max")]
@@ -111,13 +107,9 @@ def _transfers(run: Run) -> dict[str, Any] | None:
 
 def _parameters(s: Scenario) -> list[str]:
     """Return the parameters of the controls and of the TCP stack for the kernel's command line."""
-    of_controls = [
-        f"{cc_names.name_of(control)}.{name}={value}"
-        for control in sorted(set(s.ccs))
-        for name, value in cc_names.settings_of(control)
-    ]
+    of_stack = [UNUSUAL[word] for word in (s.tso_sizing, s.pacing.name) if word in UNUSUAL]
     of_programs = [] if s.traffic == "brobust" else [*OF_PROGRAMS, *_work(s)]
-    return OF_TSO_SIZING[s.tso_sizing] + OF_PACING[s.pacing.name] + of_controls + of_programs
+    return of_stack + cc_names.parameters(s.ccs) + of_programs
 
 
 def _work(s: Scenario) -> list[str]:
@@ -181,13 +173,8 @@ def _cpu_cost(s: Scenario) -> dict[str, int]:
     if s.cpu.frequency is None:
         return {}
     picoseconds = 1e12 / s.cpu.frequency
-    cycles = {
-        "timer": s.cpu.timer_cycles,
-        "rx_packet": s.cpu.rx_packet_cycles,
-        "tx_skb": s.cpu.tx_skb_cycles,
-        "tx_byte": s.cpu.tx_byte_cycles,
-    }
-    return {name: round(count * picoseconds) for name, count in cycles.items()}
+    work = ("timer", "rx_packet", "tx_skb", "tx_byte")
+    return {name: round(getattr(s.cpu, f"{name}_cycles") * picoseconds) for name in work}
 
 
 def start_times(run: Run) -> list[int]:
