@@ -224,7 +224,7 @@ class LabBackend(Backend):
         if of_others:
             common["path_waiting_share"] = max(of_others.values())
         if common["outcome"] == "ok" and (reason := verdict.of_hosts(of_others)) is not None:
-            common |= {"outcome": "unfaithful", "reason": reason}
+            common |= verdict.outcome(reason)
         of_each = {"when_idle": "spin" if s.contention.active else None}
         return real_time.result(run, common, flows, sampler.rows(run.id, flows), contended.offtimes(run.id), of_each)
 
@@ -383,8 +383,7 @@ class Contended:
 
         slices = [one["timeslices"]["count"] for one in self.threads if one.get("timeslices")]
         return {
-            "outcome": "unfaithful" if reason else "ok",
-            "reason": reason,
+            **verdict.outcome(reason),
             "effective_share": mean("share"),
             "effective_timeslice_ms": mean("timeslice_ms"),
             "effective_offtime_ms": mean("offtime_ms"),
@@ -408,11 +407,7 @@ def _recordings(lab: Lab, hypervisor: Agent) -> str:
 def _undisturbed(steal: float, late: float | None, sender: Sender) -> dict[str, Any]:
     """Return the columns of a run whose sender was to have its CPU whenever it wanted one."""
     reason = verdict.of_sender(steal, late, sender.max_steal)
-    return {
-        "outcome": "unfaithful" if reason else "ok",
-        "reason": reason,
-        "effective_share": 1 - max(steal, late or 0.0),
-    }
+    return {**verdict.outcome(reason), "effective_share": 1 - max(steal, late or 0.0)}
 
 
 def _of_contend(c: Contention) -> list[str]:

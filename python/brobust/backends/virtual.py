@@ -170,7 +170,7 @@ class VirtualBackend(Backend):
         delivered = [row["throughput_mbps"] for row in rows]
         reason = verdict.in_virtual_time(run.scenario, result["timeslices_ns"], delivered)
         for row in rows:
-            row |= {"outcome": "unfaithful" if reason else "ok", "reason": reason}
+            row |= verdict.outcome(reason)
         connections = _connections(result["connections"], run, rows) if has_programs else None
         if connections is not None:
             of_tcp = set(connections.filter(protocol="tcp")["flow"])

@@ -69,7 +69,7 @@ class ContentionOutcome:
     def columns(self) -> dict[str, Any]:
         """Return columns of the run record. Of several vCPUs it has the means, and the worst decides the outcome."""
         reason = self._reason()
-        outcome = {"outcome": "unfaithful" if reason else "ok", "reason": reason, "steal_share": self.steal}
+        outcome = {**verdict.outcome(reason), "steal_share": self.steal}
         if not self.summaries:
             return outcome
         vcpus, contended = self.summaries, self._driver is not None

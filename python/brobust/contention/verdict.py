@@ -29,6 +29,11 @@ TimeSlices = Sequence[tuple[int, int]]
 """When a CPU could run: begin and end, ns after the run's start, in order."""
 
 
+def outcome(reason: str | None) -> dict[str, str | None]:
+    """Return the columns of a run's record that say whether it is unfaithful, and why."""
+    return {"outcome": "unfaithful" if reason else "ok", "reason": reason}
+
+
 def of_thread(driver: Driver, got: _core.Summary, begin_ns: int | None) -> str | None:
     """Judge a thread by what its driver promised. `begin_ns` (CLOCK_MONOTONIC): when its recorded off-times began."""
     requested = driver.requested
