@@ -22,12 +22,8 @@ for _module in pkgutil.iter_modules(__path__):
 CHOICES = ("auto", *BY_NAME, "none")
 """Values of a scenario's field `driver`."""
 
-# Fields that only some drivers take: the value that asks for nothing, and how it is written.
-_UNSET: dict[str, tuple[object, str]] = {
-    "phase": ("random", "random"),
-    "start_jitter": (0.0, "0"),
-    "length_jitter": (0.0, "0"),
-}
+# Fields that only some drivers take, with the value that asks for nothing.
+_UNSET = {"phase": "random", "start_jitter": 0, "length_jitter": 0}
 
 
 def contradictions(requested: Request) -> Iterator[str]:
@@ -56,13 +52,13 @@ def refusals(requested: Request) -> Iterator[tuple[str, str]]:
         return
     driver = BY_NAME.get(requested.driver)
     takes = driver.takes if driver is not None else frozenset()
-    for field, (unset, written) in _UNSET.items():
+    for field, unset in _UNSET.items():
         given = getattr(requested, field)
         if given == unset or field in takes:
             continue
         owners = [other.name for other in BY_NAME.values() if field in other.takes]
         why = f"{_shown(field, given)} is the {owners[0]}'s, and driver {requested.driver} does not take it"
-        yield field, f"{why}; give driver {' or '.join(owners)}, or {written}"
+        yield field, f"{why}; give driver {' or '.join(owners)}, or {unset}"
     if driver is not None:
         yield from driver.refusals(requested)
 

@@ -184,10 +184,8 @@ def _put_in_place(whole: Path, final: Path) -> None:
 def _was_compiled(tree: Path, source: Path) -> bool:
     """Return whether a file is part of an object, its own or that of a file that includes it, as kbuild's dependency
     files say."""
-    return any(
-        str(source) in dependencies.read_text(errors="replace")
-        for dependencies in (tree / source.parent).glob(".*.o.cmd")
-    )
+    needs = (file.read_text(errors="replace") for file in (tree / source.parent).glob(".*.o.cmd"))
+    return any(str(source) in text for text in needs)
 
 
 @contextmanager

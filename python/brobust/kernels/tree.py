@@ -33,11 +33,8 @@ def bring_our_files(tree: Path, ours: Path, log: Log, progress: Progress) -> dic
 
     Return the congestion controls that this adds, each with its source file in the tree.
     """
-    patches = [
-        path
-        for path in our_files.below(ours / "patches").values()
-        if path.suffix == ".patch" and is_for(path.read_text(), tree)
-    ]
+    every = our_files.below(ours / "patches").values()
+    patches = [path for path in every if path.suffix == ".patch" and is_for(path.read_text(), tree)]
     progress.phase(f"applying patches: {len(patches)}")
     for patch in patches:
         _apply(patch, tree, log)

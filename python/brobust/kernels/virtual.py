@@ -103,11 +103,8 @@ def default() -> str:
     built one of the distribution's series."""
     if any(VirtualKernel.read(directory) is not None for directory in _places(DEFAULT)):
         return DEFAULT
-    built = [
-        kernel.name
-        for kernel in available()
-        if debian_series(kernel.name) is not None and kind(kernel.name) is None and not kernel.stale
-    ]
+    plain = [one for one in available() if debian_series(one.name) is not None and kind(one.name) is None]
+    built = [kernel.name for kernel in plain if not kernel.stale]
     return max(built, key=_newest, default=DEFAULT)
 
 

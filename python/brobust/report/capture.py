@@ -32,12 +32,8 @@ def write(run: OfRun, file: Path) -> dict[str, int]:
     comments = _comments(run)
     packets = written = 0
     with files.replaced(file) as out:
-        _block(
-            out,
-            _SECTION,
-            struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1),
-            {_COMMENT: f"run {name}", _APPLICATION: "brobust"},
-        )
+        section = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
+        _block(out, _SECTION, section, {_COMMENT: f"run {name}", _APPLICATION: "brobust"})
         _block(out, _INTERFACE, struct.pack("<HHI", 1, 0, 0), {_RESOLUTION: b"\x09"})
         for row, at_ns, length, frame in with_rows(captured, table, name):
             comment = None if row is None else comments[row]

@@ -278,11 +278,8 @@ def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """Return colour, marker and dashes of each control, the reference first: its usual ones, or by order if one has no
     usual style."""
     ordered = sorted(controls, key=control_order)
-    known = set(ordered) <= set(USUAL)
-    return {
-        control: STYLES[(USUAL.index(control) if known else number) % len(STYLES)]
-        for number, control in enumerate(ordered)
-    }
+    places = USUAL if set(ordered) <= set(USUAL) else ordered
+    return {control: STYLES[places.index(control) % len(STYLES)] for control in ordered}
 
 
 # Axes that say the same in two units, or of all flows and of each.
