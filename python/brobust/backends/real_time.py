@@ -71,17 +71,7 @@ def result(
     undelivered = verdict.nothing_delivered(run.scenario, [flow.throughput_mbps for flow in flows])
     if common["outcome"] == "ok" and undelivered is not None:
         common = {**common, "outcome": "unfaithful", "reason": undelivered}
-    rows = [
-        {
-            **common, **of_flow, **(of_each or {}),
-            "throughput_mbps": flow.throughput_mbps, "retransmits": flow.retransmits,
-            "rtt_mean_ms": flow.rtt_mean_ms, "rtt_p99_ms": flow.rtt_p99_ms,
-        }
-        for of_flow, flow in zip(columns, flows, strict=True)
-    ]  # fmt: skip
-    over_time = [
-        {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate}
-        for number, flow in enumerate(flows)
-        for end, rate in flow.over_time
-    ]
+    pairs = zip(columns, flows, strict=True)
+    rows = [{**common, **of_flow, **(of_each or {}), **flow.columns} for of_flow, flow in pairs]
+    over_time = [row for number, flow in enumerate(flows) for row in flow.throughput(run.id, number)]
     return Measured(rows, over_time, samples, offtimes)

@@ -251,12 +251,8 @@ def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any
                 if not text.startswith("{") and why.startswith(f"iperf3 at the {end} "):
                     why = f"{why}; its kernel's console ends with: {one['console']}"
             raise RunFailed(f"flow {number} ({group.cc}): {why}") from None
-        row["iperf3"] = iperf3.version()
-        row["throughput_mbps"], row["retransmits"] = flow.throughput_mbps, flow.retransmits
-        row["rtt_mean_ms"], row["rtt_p99_ms"] = flow.rtt_mean_ms, flow.rtt_p99_ms
-        throughput += [
-            {"run": run.id, "flow": number, "time_s": end, "throughput_mbps": rate} for end, rate in flow.over_time
-        ]
+        row |= {"iperf3": iperf3.version(), **flow.columns}
+        throughput += flow.throughput(run.id, number)
     return throughput
 
 

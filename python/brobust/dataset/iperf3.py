@@ -23,6 +23,15 @@ class FlowResult:
     local_port: int  # that of the sender's socket
     over_time: list[tuple[float, float]]  # (end of interval s, Mbit/s at the receiver)
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What the table runs has of it."""
+        return {name: getattr(self, name) for name in ("throughput_mbps", "retransmits", "rtt_mean_ms", "rtt_p99_ms")}
+
+    def throughput(self, run: str, flow: int) -> list[dict[str, Any]]:
+        """Return its rows of the table throughput."""
+        return [{"run": run, "flow": flow, "time_s": end, "throughput_mbps": rate} for end, rate in self.over_time]
+
 
 def flows(printed_by_sender: str, printed_by_receiver: str) -> list[FlowResult]:
     """Return the flows of a client and its server, from what iperf3 printed at both ends."""
