@@ -134,7 +134,8 @@ def found(hosts: Hosts, connections: Mapping[tuple[str, bool], Connection]) -> L
     receiver.device = _device_of(receiver, hosts.receiver)
     _require_route(sender, hosts.receiver.address)
     _require_route(receiver, hosts.sender.address)
-    _require_free_port(receiver)
+    if receiver.agent.run("ss", "-Hltn", f"sport = :{FIRST_PORT}").strip():
+        raise MissingSupport(f"receiver: something listens on port {FIRST_PORT} of {receiver.name}; end that")
     if hosts.path is None:
         between, devices = receiver, Devices(IFB, receiver.device)
     else:
@@ -321,11 +322,6 @@ def _require_route(place: Place, other: str) -> None:
             f"{place.role}: {place.name} reaches {other} through {way}, and its own address is that of {place.device}; "
             f"add a route: `ip route add {other} dev {place.device}`, or via the path host"
         )
-
-
-def _require_free_port(place: Place) -> None:
-    if place.agent.run("ss", "-Hltn", f"sport = :{FIRST_PORT}").strip():
-        raise MissingSupport(f"receiver: something listens on port {FIRST_PORT} of {place.name}; end that")
 
 
 def _refuse_own_way(place: Place, device: str) -> None:
