@@ -22,9 +22,10 @@ SCHEMA_VERSION = 6
 
 
 def run(scenario: "Scenario | Mapping[str, Any]", *, repeat: int = 0) -> "Result":
-    """Measure one scenario (docs/scenario.md) and return its tables (docs/data.md); no dataset is written.
+    """Measure one scenario, or its fields (docs/scenario.md); return its tables (docs/data.md). No dataset is written.
 
-    `repeat`, counted from 0, is the number of the repeat. Raise brobust.errors.BrobustError if it cannot be measured.
+    `repeat` is the number of the repeat, from 0: each draws other random numbers, and in virtual time the same one
+    always the same. Raise brobust.errors.BrobustError if it cannot be measured.
     """
     from brobust import api  # imports polars and pydantic, which takes long: only when something is measured
 

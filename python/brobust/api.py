@@ -74,11 +74,7 @@ class Result(OfRun):
 
 
 def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
-    """Measure one scenario, given as a Scenario or by the fields of docs/scenario.md; absent fields have their default.
-
-    `repeat` is the number of the repeat, from 0: each draws other random numbers, and on backend virtual the same
-    number always draws the same ones. What cannot be measured is refused with a BrobustError.
-    """
+    """Do what `brobust.run` does, which is this function, imported when it is called."""
     if not isinstance(scenario, Scenario):
         scenario = one_scenario(scenario)
     is_whole = isinstance(repeat, SupportsIndex) and not isinstance(repeat, bool)
