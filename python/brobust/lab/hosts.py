@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from brobust import files, units
 from brobust.errors import BadInput
 from brobust.scenario import Scenario
+from brobust.scenario.grid import one_line
 
 MIN_CUT_AFTER, MAX_CUT_AFTER = 2_000_000_000, 600_000_000_000  # ns
 
@@ -151,10 +152,7 @@ def _one_line(error: Any) -> str:
             return f"{field}: no such key; docs/lab.md lists all keys"
         case "missing":
             return f"{field}: it is missing; docs/lab.md shows the shortest file"
-        case "value_error":
-            return f"{field}: {error['msg'].removeprefix('Value error, ')}"
-    message = error["msg"]
-    return f"{field}: {error['input']!r} is not allowed: {message[0].lower()}{message[1:]}"
+    return one_line(field, error)
 
 
 def refusals(hosts: Hosts, scenario: Scenario) -> Iterator[str]:

@@ -192,7 +192,10 @@ def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
         return Scenario.model_validate(point, context={defaults.AS_WRITTEN: as_written})
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadInput(_one_line(first["loc"], first["msg"], first["input"], first["type"])) from None
+        field = ".".join(part for part in first["loc"] if isinstance(part, str)) or "scenario"
+        if first["type"] == "extra_forbidden":
+            raise BadInput(f"{field}: no such field; docs/scenario.md lists all fields") from None
+        raise BadInput(one_line(field, first)) from None
 
 
 def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,14 +259,11 @@ def _points_of(name: str, value: Any) -> Iterator[Any]:
         yield from _points(value, name)
 
 
-def _one_line(location: tuple[int | str, ...], message: str, given: Any, kind: str) -> str:
-    names = [str(part) for part in location if not isinstance(part, int)]
-    field = ".".join(names) or "scenario"
-    if kind == "extra_forbidden":
-        return f"{field}: no such field; docs/scenario.md lists all fields"
-    message = IN_OUR_WORDS.get(kind, message).removeprefix("Value error, ")
-    if kind == "value_error":  # our own sentences name the value themselves
+def one_line(field: str, error: Mapping[str, Any]) -> str:
+    """Return what pydantic says of a field's value, in one line."""
+    message = IN_OUR_WORDS.get(error["type"], error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "value_error":  # our own sentences name the value themselves
         return f"{field}: {message}"
     allowed = FIELDS[field].range() if field in FIELDS else ""
     remedy = f"; allowed: {allowed}" if allowed else ""
-    return f"{field}: {given!r} is not allowed: {message[0].lower()}{message[1:]}{remedy}"
+    return f"{field}: {error['input']!r} is not allowed: {message[0].lower()}{message[1:]}{remedy}"
