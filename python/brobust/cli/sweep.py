@@ -132,20 +132,17 @@ def reproduce(
     from brobust.report.console import Console
     from brobust.scenario import Grid
 
-    for study in studies if not dry_run else ():
-        if (fields := study.fields(scale, backend)) is not None:
-            drawing.check(study, Grid(fields).as_written)
+    asked = [] if dry_run else [(study, study.fields(scale, backend)) for study in studies]
+    grids = [(study, Grid(fields)) for study, fields in asked if fields is not None]
+    for study, of_it in grids:
+        drawing.check(study, of_it.as_written)
     done = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if done is None:
         return
     grid, dataset = done
     require(grid, dataset, MEASURED)
     tables = Tables(dataset)
-    measured = [
-        (study, Evidence(tables, [run.id for run in Grid(fields).runs()]))
-        for study in studies
-        if (fields := study.fields(scale, backend)) is not None
-    ]
+    measured = [(study, Evidence(tables, [run.id for run in of_it.runs()])) for study, of_it in grids]
     twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
     verdicts: list[Verdict] = []
     for study, evidence in measured:
