@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import tempfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from brobust import files
@@ -25,8 +25,8 @@ class Packed:
     """A kernel's files, compressed, and their hash."""
 
     hash: str
-    facts: bytes
-    executable: bytes
+    facts: bytes = field(compare=False)
+    executable: bytes = field(compare=False)
 
 
 def packed(name: str) -> Packed:

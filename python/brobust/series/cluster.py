@@ -23,7 +23,6 @@ from brobust.backends.virtual import VirtualBackend, commands_of
 from brobust.dataset import Measured, failed
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import sent
-from brobust.kernels.virtual import VirtualKernel
 from brobust.scenario import Run
 from brobust.series.side_by_side import BATCH_SECONDS, Ended
 from brobust.virtual.programs import Commands
@@ -107,6 +106,9 @@ def _backend() -> VirtualBackend:
     return VirtualBackend(lambda _: None)
 
 
+_unpacked = functools.cache(sent.unpacked)
+
+
 def _measured_there(run: Run, kernel: sent.Packed, commands: Commands | None) -> Measured:
     """Measure a run; a worker calls this. `commands`: what its programs are on the machine that asks."""
     backend = _backend()
@@ -114,15 +116,6 @@ def _measured_there(run: Run, kernel: sent.Packed, commands: Commands | None) ->
     if commands is not None:
         backend.commands[run.scenario.hash] = commands
     return measured(backend, run)
-
-
-_known: dict[str, VirtualKernel] = {}
-
-
-def _unpacked(kernel: sent.Packed) -> VirtualKernel:
-    if kernel.hash not in _known:
-        _known[kernel.hash] = sent.unpacked(kernel)
-    return _known[kernel.hash]
 
 
 def _as_it_is(content: Any) -> Any:
