@@ -177,13 +177,10 @@ def _qdiscs() -> Found:
     try:
         kernel = vm_kernels.find(vm_kernels.default())
     except BrobustError:
-        kernel = None
-    if kernel is None:
         return "limited", "not checked: no guest kernel yet", "make setup"
-    files = vm_kernels.module_files(kernel, ["sch_tbf", "sch_netem", "ifb"])
-    present = {file.name.split(".")[0] for file in files}
-    lacking = {"sch_tbf", "sch_netem", "ifb"} - present
-    if lacking:
+    needed = ["sch_tbf", "sch_netem", "ifb"]
+    present = {file.name.split(".")[0] for file in vm_kernels.module_files(kernel, needed)}
+    if lacking := set(needed) - present:
         return "missing", f"{kernel.name} lacks {', '.join(sorted(lacking))}", "use another --kernel"
     return "ok", f"the path guest ({kernel.name}) has tbf, netem and ifb; the host needs none"
 
