@@ -91,8 +91,6 @@ def read(file: Path) -> Elf:
                     interpreter = segment.get_interp_name()
                 elif isinstance(segment, DynamicSegment):
                     tags = list(segment.iter_tags())
-    except BadInput:
-        raise
     except OSError as error:
         raise BadInput(f"{file} cannot be read ({reason(error)})") from None
     except (ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, OverflowError) as error:
