@@ -175,11 +175,11 @@ def refused_by_program(brobust: Brobust, *arguments: str) -> str:
     return done.stderr
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60, pause: float = 0.02) -> bool:
     """Return whether it becomes true. Only if it does not, this takes the whole time."""
-    patience = time.monotonic() + 60
+    patience = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > patience:
             return False
-        time.sleep(0.02)
+        time.sleep(pause)
     return True

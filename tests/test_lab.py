@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ from brobust.lab import hosts as hosts_file
 from brobust.lab import places
 from brobust.lab.ssh import Connection
 from brobust.scenario import Scenario
-from conftest import BROBUST, json_lines, refused
+from conftest import BROBUST, eventually, json_lines, refused
 from ssh_hosts import Lab
 
 pytestmark = [
@@ -51,14 +52,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def soon(condition: Callable[[], bool], seconds: float = 60) -> bool:
-    """Return whether it becomes true. To look takes several processes, so it is not looked often."""
-    patience = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > patience:
-            return False
-        time.sleep(0.25)
-    return True
+soon = partial(eventually, pause=0.25)  # to look takes several processes
 
 
 def command(file: Path, *arguments: str) -> list[str]:

@@ -27,7 +27,7 @@ from brobust.kernels import vm as vm_kernels
 from brobust.series import validation
 from brobust.testbed import accelerator, image
 from brobust.testbed.qemu import Guest, GuestConfig
-from conftest import BROBUST, json_lines, scheduling_of
+from conftest import BROBUST, eventually, json_lines, scheduling_of
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
@@ -259,10 +259,7 @@ def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp
 def test_ctrl_c_in_the_first_run_leaves_nothing(tmp_path: Path) -> None:
     command = [BROBUST, "run", *PATH, "--cc", "cubic", "--share", "0.5", "--duration", "30s", "--out", "data"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
-        deadline = time.monotonic() + 60
-        while not any("guest" in thing for thing in _leavings()):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        assert eventually(lambda: any("guest" in thing for thing in _leavings()), pause=0.2)
         run.send_signal(signal.SIGINT)
         assert run.stderr is not None
         said = run.stderr.read()
