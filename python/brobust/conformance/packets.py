@@ -102,21 +102,13 @@ _STATE = (
 def first_difference(pair: tuple[str, str], first: Result, second: Result) -> str:
     """Return the first packet that differs, and the state of both controls just before it."""
     one, other = first.packets.select(_PACKET), second.packets.select(_PACKET)
-    length = min(len(one), len(other))
-    unequal = (
-        pl.concat(
-            [one.head(length).rename(lambda c: f"a_{c}"), other.head(length).rename(lambda c: f"b_{c}")],
-            how="horizontal",
-        )
-        .with_row_index("number")
-        .filter(pl.any_horizontal(pl.col(f"a_{c}").ne_missing(pl.col(f"b_{c}")) for c in _PACKET))
-    )
-    if unequal.is_empty() and len(one) == len(other):
+    both = enumerate(zip(one.iter_rows(), other.iter_rows(), strict=False))
+    number = next((number for number, (a, b) in both if a != b), min(len(one), len(other)))
+    if number == len(one) == len(other):
         return (
-            f"all {length} packets have the same times and lengths, but other bits in their headers, such as those of "
+            f"all {number} packets have the same times and lengths, but other bits in their headers, such as those of "
             "ECN; `brobust run --packets` keeps them"
         )
-    number = unequal["number"][0] if len(unequal) else length
     packets = [frame.row(number, named=True) if number < len(frame) else None for frame in (one, other)]
     lines = [f"packet {number} of {len(one)} and {len(other)} differs"]
     lines += [f"  {control}: {_packet(packet)}" for control, packet in zip(pair, packets, strict=True)]
