@@ -110,7 +110,7 @@ class _Trace:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
         from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
-        self._event = perfetto_trace_pb2.TrackEvent
+        self._track_event = perfetto_trace_pb2.TrackEvent
         self._builder: StreamingTraceProtoBuilder = StreamingTraceProtoBuilder(out)
         self._ordered = perfetto_trace_pb2.TrackDescriptor.EXPLICIT
         self._uuids = count(1)
@@ -273,11 +273,7 @@ class _Trace:
             return
         track = self._track(name, parent, unit)
         for time_s, value in changes.iter_rows():
-            packet = self._new(time_s)
-            packet.track_event.type = self._event.TYPE_COUNTER
-            packet.track_event.track_uuid = track
-            packet.track_event.double_counter_value = value
-            self._builder.write_packet(packet)
+            self._event(track, time_s, "TYPE_COUNTER", double_counter_value=value)
 
     def _track(self, name: str, parent: int | None = None, unit: str | None = None) -> int:
         """Begin a track, a counter's if it has a unit, and return its number. Tracks stay in the order of their
@@ -293,32 +289,23 @@ class _Trace:
         self._builder.write_packet(packet)
         return int(track.uuid)
 
-    def _new(self, time_s: float) -> Any:
+    def _event(self, track: int, time_s: float, kind: str, **fields: Any) -> None:
+        """Write an event of a track, with these fields of Perfetto's TrackEvent."""
         packet = self._builder.create_packet()
         packet.timestamp = round((self._begin_s + time_s) * 1e9)
         packet.trusted_packet_sequence_id = 1
-        return packet
+        packet.track_event.MergeFrom(self._track_event(type=kind, track_uuid=track, **fields))
+        self._builder.write_packet(packet)
 
     def _instant(self, track: int, time_s: float, name: str, number: int, **arguments: int) -> None:
-        packet = self._new(time_s)
-        event = packet.track_event
-        event.type, event.track_uuid, event.name = self._event.TYPE_INSTANT, track, name
-        event.flow_ids.append(number)
-        for key, value in arguments.items():
-            event.debug_annotations.add(name=key, int_value=value)
-        self._builder.write_packet(packet)
+        annotations = [{"name": key, "int_value": value} for key, value in arguments.items()]
+        self._event(track, time_s, "TYPE_INSTANT", name=name, flow_ids=[number], debug_annotations=annotations)
 
     def _slices(self, track: int, slices: Iterable[Sequence[Any]]) -> None:
         """Draw slices: name, begin and end (s), and perhaps the number of a packet."""
         for name, begin_s, end_s, *number in slices:
-            packet = self._new(begin_s)
-            event = packet.track_event
-            event.type, event.track_uuid, event.name = self._event.TYPE_SLICE_BEGIN, track, name
-            event.flow_ids.extend(number)
-            self._builder.write_packet(packet)
-            packet = self._new(end_s)
-            packet.track_event.type, packet.track_event.track_uuid = self._event.TYPE_SLICE_END, track
-            self._builder.write_packet(packet)
+            self._event(track, begin_s, "TYPE_SLICE_BEGIN", name=name, flow_ids=number)
+            self._event(track, end_s, "TYPE_SLICE_END")
 
 
 def _call(name: str, result: int) -> str:
