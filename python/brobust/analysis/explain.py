@@ -183,8 +183,7 @@ class _Facts:
 
     def __init__(self, run: OfRun, flow: int, bandwidth_changes: Sequence[tuple[int, int]]):
         self.run = run
-        rows = run.runs
-        self.row: dict[str, Any] = rows.row(by_predicate=pl.col("flow") == flow, named=True)
+        self.row: dict[str, Any] = run.runs.row(by_predicate=pl.col("flow") == flow, named=True)
         self.end_s: float = min(self.row["duration_s"], self.row["stop_s"] or self.row["duration_s"])
         self.half_s = (self.row["start_s"] + self.end_s) / 2
         of_flow = pl.col("flow") == flow
@@ -285,13 +284,11 @@ class _Facts:
         found = [one for one in departures.missed(self.data, slices, rated) if one.due_s < self.end_s]
         if not found:
             return None
-        late, made_up = (
-            sum(times) / len(found) * 1e3
-            for times in ([one.late_s for one in found], [min(one.late_s, one.gap_s / 2) for one in found])
-        )
+        late_ms = sum(one.late_s for one in found) / len(found) * 1e3
+        made_up_ms = sum(min(one.late_s, one.gap_s / 2) for one in found) / len(found) * 1e3
         first = found[0]
         off_times = sum(self.row["start_s"] <= off < self.end_s for _, off in slices[:-1])
-        return Missed(first.due_s, first.late_s * 1e3, off_times, len(found), late, made_up)
+        return Missed(first.due_s, first.late_s * 1e3, off_times, len(found), late_ms, made_up_ms)
 
     def collapse(self) -> Collapse | None:
         """Return how the bandwidth estimate fell; None if it did not fall below a half."""
