@@ -76,6 +76,7 @@ def test_it_is_the_same_in_the_kernel_and_here(tmp_path: Path) -> None:
     assert ", 0 differ" in _run(replay, tmp_path)
 
 
+@pytest.mark.host
 def test_it_is_loaded_and_leaves_nothing(tmp_path: Path) -> None:
     try:
         ask_host_program("cc", "load", "brb_vegas", "--dry-run")
