@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -185,7 +186,7 @@ class Contention(Table):
     @property
     def without_idle_fields(self) -> Contention:
         """The same without what says when the CPU is taken away, if it never is."""
-        return self if self.active else Contention(vcpus=self.vcpus, interrupts=self.interrupts)
+        return self if self.active else _undisturbed(self.vcpus, self.interrupts)
 
     def nic_vcpus(self, vcpus: int) -> tuple[int, int]:
         """Return to which of so many vCPUs the NIC's interrupts go: those of packets that arrive, and of packets that
@@ -226,6 +227,11 @@ class Contention(Table):
             alternate, period = units.show_time(self.alternate), units.show_time(self.period)
             yield f"alternate {alternate} is less than a period, timeslice / share = {period}; give more"
         yield from drivers.contradictions(self)
+
+
+@cache
+def _undisturbed(vcpus: int, interrupts: Literal["spread", "together"]) -> Contention:
+    return Contention(vcpus=vcpus, interrupts=interrupts)
 
 
 class Flows(Table):
