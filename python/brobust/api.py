@@ -74,7 +74,7 @@ class Result(OfRun):
 
 
 def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
-    """Do what `brobust.run` does, which is this function, imported when it is called."""
+    """Measure one scenario: `brobust.run` says how, and imports this file only when it is called."""
     if not isinstance(scenario, Scenario):
         scenario = one_scenario(scenario)
     is_whole = isinstance(repeat, SupportsIndex) and not isinstance(repeat, bool)

@@ -41,7 +41,7 @@ class Backend:
 
     def stop(self) -> None:
         """End the runs that other threads are measuring, and any that begins later, at once. Nobody uses their results
-        or errors. A run in the main thread Ctrl-C ends."""
+        or errors. By default do nothing: Ctrl-C ends a run in the main thread."""
 
 
 def measured(backend: Backend, run: Run) -> Measured:

@@ -90,7 +90,7 @@ def _found(first: str) -> str | None:
 
 @lru_cache(maxsize=4)
 def _commands(
-    sender: str, receiver: str, files: tuple[str, ...], watcher: Collection[str], *_state: object
+    sender: str, receiver: str, files: tuple[str, ...], watcher: tuple[str, ...], *_state: object
 ) -> Commands:
     """Do what `commands` does. `_state`: what the result depends on besides; it is made again if that has changed."""
     packed: dict[str, Path] = {}
