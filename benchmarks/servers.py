@@ -23,6 +23,7 @@ import polars as pl
 import brobust
 from brobust.dataset import Dataset
 from brobust.errors import BrobustError
+from brobust.report.plot import styles
 
 PAGE_BYTES = 10_000_000
 SEEDS = 3
@@ -193,7 +194,7 @@ def draw(rows: Cells, to: Path) -> None:
     for axis, column, title in zip(
         axes, ("request_median_ms", "request_p99_ms"), ("median", "99th percentile"), strict=True
     ):
-        for marker, name in zip("osv^Dx", sorted({name for _, name in rows}), strict=False):
+        for name, (color, marker, dashes) in styles({name for _, name in rows}).items():
             places = sorted(share for share, of in rows if of == name)
             middles, below, above = [], [], []
             for share in places:
@@ -202,9 +203,8 @@ def draw(rows: Cells, to: Path) -> None:
                 middles.append(middle)
                 below.append(middle - low)
                 above.append(high - middle)
-            axis.errorbar(
-                [share * 100 for share in places], middles, [below, above], marker=marker, capsize=3, label=name
-            )
+            style = {"color": color, "marker": marker, "linestyle": dashes}
+            axis.errorbar([share * 100 for share in places], middles, [below, above], capsize=3, label=name, **style)
         axis.set(title=title, xlabel="CPU share of the server [%]", yscale="log")
         axis.set_yticks([20, 50, 100, 200, 500], ["20", "50", "100", "200", "500"])
         axis.tick_params(which="minor", left=False, labelleft=False)

@@ -4,6 +4,7 @@ Files need matplotlib, of the extra `study` (brobust/extras.py); the terminal do
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -313,9 +314,10 @@ def _scale(axis: str) -> int:
     return 100 if axis in PERCENT else 1
 
 
-def control_order(name: str) -> tuple[int, str]:
-    """Return a key that sorts the reference first, then plain controls, then repaired ones."""
-    return (0 if name.split(",")[0] == "cubic" else 1, name)
+def control_order(name: str) -> tuple[int, list[str | int]]:
+    """Return a key that sorts the reference first, then plain controls, then repaired ones; numbers by their value."""
+    words = [int(word) if word.isdecimal() else word for word in re.split(r"(\d+)", name)]
+    return (0 if name.split(",")[0] == "cubic" else 1, words)
 
 
 def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
