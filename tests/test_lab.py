@@ -115,7 +115,7 @@ def test_a_series_over_three_hosts_whose_cable_is_cut_and_one_of_which_reboots_i
             path.run("ip", "link", "set", "ssh0", "up")
     assert series.returncode == 1, said
     assert "path (path) no longer answered; 1 of 2 runs are in" in ending(said)
-    assert f"complete them with `brobust run --resume --out {out}`" in ending(said)
+    assert f"go on with `brobust run --resume --out {out}`" in ending(said)
 
     resume = [str(BROBUST), "run", "--resume", "--out", str(out)]
     with subprocess.Popen(resume, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as series:

@@ -90,7 +90,7 @@ def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, 
     how = go_on or f"`brobust run --resume --out {dataset.directory}`"
     if not done and dataset.discard_if_empty():
         return None, how
-    return f"{done} of {len(grid.runs())} runs are in {dataset.directory}", f"complete them with {how}"
+    return f"{done} of {len(grid.runs())} runs are in {dataset.directory}", f"go on with {how}"
 
 
 def show(dataset: Dataset) -> None:
