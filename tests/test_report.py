@@ -295,6 +295,16 @@ def test_markers_have_room_above_values_that_nearly_coincide(runs: pl.DataFrame)
     assert highest > 1.04 * summary.runs(equal)["throughput_mbps"].max()
 
 
+def test_a_figure_names_each_control_once_and_many_above_its_panels(runs: pl.DataFrame) -> None:
+    bbr = pl.col("cc") == "bbr"
+    fewer = runs.filter(~bbr).with_columns(rtt_ms=pl.lit(5.0), run=pl.col("run") + "-f")  # the first panel lacks bbr
+    first = ThroughputFigure(pl.concat([runs, fewer])).figure().axes[0].get_legend()
+    assert first is not None and {text.get_text() for text in first.get_texts()} == {"cubic", "bbr"}
+    more = [runs.filter(bbr).with_columns(cc=pl.lit(name), run=pl.col("run") + name) for name in ("bbr2", "bbr3", "x")]
+    many = ThroughputFigure(pl.concat([runs, *more])).figure()
+    assert many.axes[0].get_legend() is None and len(many.legends[0].get_texts()) == 5
+
+
 def test_the_terminal_says_that_it_has_the_first_of_several_panels(
     runs: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,8 +164,17 @@ class ThroughputFigure:
                 # Where all values are nearly equal, matplotlib leaves no room above them for the markers.
                 _, highest = grid[0][0].get_ylim()
                 grid[0][0].set_ylim(0, highest * 1.05)
-            grid[0][0].legend(title=None, frameon=True)
             figure.supylabel(self._label, fontsize=10)
+            # A panel may lack a control; and more than four names in a panel would hide lines.
+            names: dict[str, Any] = {}
+            for axes in grid.flat:
+                handles, labels = axes.get_legend_handles_labels()
+                names |= dict(zip(labels, handles, strict=True))
+            shown = {control: names[control] for control in self.controls if control in names}
+            if len(shown) > 4:
+                figure.legend(shown.values(), shown, loc="outside upper center", ncols=max(2, 2 * columns - 1))
+            else:
+                grid[0][0].legend(shown.values(), shown, frameon=True)
         return figure
 
     def _draw(self, axes: Axes, panel: tuple[object, ...]) -> None:
