@@ -260,6 +260,20 @@ def test_flows_that_start_at_different_times_are_compared_at_the_same_time(tmp_p
         assert evidence.values(metric)["value"].to_list() == [pytest.approx(expected)], metric
 
 
+def test_runs_whose_requests_were_not_answered_count_as_the_slowest(tmp_path: Path) -> None:
+    """Two of five have no 99th percentile: so many requests had no answer. The median is still of all five."""
+    grid = Grid({"flows": [{"cc": ["bbr", "cubic"]}], "repeat": 5})
+
+    def measured(run: Run) -> dict[str, Any]:
+        all_ms = (10.0, 12.0, 14.0, None, None) if run.scenario.flows[0].cc == "bbr" else (10.0, 12.0, None, None, None)
+        return {"requests": 100, "requests_answered": 95, "request_p99_ms": all_ms[run.repeat], "retransmits": 0}
+
+    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid, measured)), [run.id for run in grid.runs()])
+    bound = {"rule": "at_most", "metric": "request_p99_ms", "value": 14}
+    assert _verdict(evidence, {**bound, "where": {"cc": "bbr"}}) == HOLDS
+    assert _verdict(evidence, {**bound, "where": {"cc": "cubic"}}) == DIFFERS
+
+
 def test_undisturbed_cells_belong_to_every_series_along_the_share() -> None:
     """They have neither driver nor timeslice, but a claim from 100 % of a CPU on is about them, too."""
     schedules = [{"cc": "bbr", "driver": "auto", "timeslice_ms": length} for length in (1.0, 10.0)]

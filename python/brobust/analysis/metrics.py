@@ -105,9 +105,11 @@ class Evidence:
         return summary.runs(self.flows)
 
     def values(self, metric: str) -> pl.DataFrame:
-        """Return `runs` with the metric in column `value`; runs without it are left out."""
+        """Return `runs` with the metric in column `value`; runs without it are left out. A time that too few requests
+        were answered in is infinite."""
         if metric in OF_RUNS:
-            found = self.runs.with_columns(pl.col(metric).cast(pl.Float64).alias("value"))
+            column = summary.request_time(metric) if metric in summary.REQUEST_TIMES else pl.col(metric)
+            found = self.runs.with_columns(column.cast(pl.Float64).alias("value"))
         else:
             function, _ = METRICS[metric]
             found = self.runs.join(function(self), on="run")
