@@ -1,18 +1,14 @@
-//! Compiles bulk.c against what ngtcp2-sys and aws-lc-sys have built, and makes the receiver's certificate.
+//! Compiles bulk.c against what ngtcp2-sys and aws-lc-sys have built, and gives it the receiver's certificate. Everybody
+//! knows its key, so that the same run sends the same packets wherever it is built.
 
 use std::{env, error::Error, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = env::var("OUT_DIR")?;
     let of_aws_lc = env::vars().find(|(name, _)| name.starts_with("DEP_AWS_LC_") && name.ends_with("_INCLUDE"));
-    let mut parameters = rcgen::CertificateParams::new(["localhost".to_string()])?;
-    parameters.not_before = rcgen::date_time_ymd(1970, 1, 1); // valid at any date of virtual time
-    let key = rcgen::KeyPair::generate()?;
-    let made = [
-        format!("#define CERTIFICATE {:?}", parameters.self_signed(&key)?.pem()),
-        format!("#define KEY {:?}", key.serialize_pem()),
-    ];
-    fs::write(Path::new(&directory).join("certificate.h"), made.join("\n") + "\n")?;
+    let (certificate, key) = (include_str!("src/cert.pem"), include_str!("src/key.pem"));
+    let header = format!("#define CERTIFICATE {certificate:?}\n#define KEY {key:?}\n");
+    fs::write(Path::new(&directory).join("certificate.h"), header)?;
     cc::Build::new()
         .file("src/bulk.c")
         .include(&directory)
