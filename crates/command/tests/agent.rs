@@ -132,6 +132,17 @@ fn a_command_whose_time_is_up_is_ended_with_its_children() {
 }
 
 #[test]
+fn a_command_that_a_real_time_signal_ends_is_reported_and_the_next_one_served() {
+    let agent = Agent::start("real-time");
+    let mut host = agent.connect();
+    host.requests.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let number = libc::SIGRTMIN();
+    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", format!("kill -{number} $$")]}));
+    assert_eq!(reply, json!({"id": 1, "status": -number, "stdout": "", "stderr": ""}));
+    assert_eq!(host.ask(json!({"id": 2, "argv": ["true"]}))["status"], 0);
+}
+
+#[test]
 fn a_daemon_left_behind_does_not_hold_up_the_reply() {
     let agent = Agent::start("daemon");
     let mut host = agent.connect();

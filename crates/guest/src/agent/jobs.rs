@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::wait::{waitid, waitpid, Id, WaitPidFlag, WaitStatus};
-use nix::unistd::Pid;
 
 use super::child::Child;
 use super::collect::collect;
@@ -156,33 +155,28 @@ impl Jobs {
     fn reap(&self) {
         loop {
             let seen = self.lock().started;
-            // WNOWAIT only looks. The child is reaped while we hold the table, so that `kill` never hits a reused pid.
-            let ended = match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
-                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => pid,
-                Err(Errno::ECHILD) => {
-                    self.sleep_until_start_after(seen);
-                    continue;
-                }
-                _ => continue,
-            };
-            if !self.take(ended) {
-                return;
+            match ended() {
+                Ok(pid) if self.take(pid) => {}
+                Ok(_) => return,
+                Err(Errno::ECHILD) => self.sleep_until_start_after(seen),
+                Err(_) => {} // EINTR
             }
         }
     }
 
     /// Reaps a child. Returns false if that is no longer ours to do.
-    fn take(&self, pid: Pid) -> bool {
+    fn take(&self, pid: i32) -> bool {
         let mut table = self.lock();
         if table.is_closed {
             return false;
         }
-        let status = match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(_, status)) => status,
-            Ok(WaitStatus::Signaled(_, signal, _)) => -(signal as i32),
-            _ => return true,
-        };
-        if let Some(job) = table.jobs.get_mut(&pid.as_raw()) {
+        let mut how = 0;
+        // SAFETY: a plain system call, which writes one number.
+        if unsafe { libc::waitpid(pid, &mut how, libc::WNOHANG) } != pid {
+            return true;
+        }
+        let status = if libc::WIFEXITED(how) { libc::WEXITSTATUS(how) } else { -libc::WTERMSIG(how) };
+        if let Some(job) = table.jobs.get_mut(&pid) {
             job.status = Some(status);
             self.changed.notify_all();
         }
@@ -198,5 +192,16 @@ impl Jobs {
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
+    }
+}
+
+/// Waits until a child has ended, and only looks: it is reaped while we hold the table, so that `kill` never hits a reused
+/// pid. Not nix's waitid, which takes the end by a real-time signal for an error, and so would never see any other.
+fn ended() -> nix::Result<i32> {
+    // SAFETY: plain numbers, which the call writes.
+    unsafe {
+        let mut info: libc::siginfo_t = mem::zeroed();
+        Errno::result(libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOWAIT))?;
+        Ok(info.si_pid())
     }
 }
