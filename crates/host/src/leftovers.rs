@@ -10,6 +10,7 @@ use crate::cgroups::Group;
 use crate::entries;
 use crate::journal::Journal;
 use crate::processes::{self, Process};
+use crate::runtime::{pid_namespace, pid_namespace_of};
 use crate::steps::{run, Step};
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
@@ -84,7 +85,11 @@ pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
         }
     }
     // If somebody has removed /run/brobust by hand, our namespaces and QEMUs have no session.
-    found.extend(orphans(&processes::all(), &runtime.directory, Owner::lives).map(Leftover::process));
+    // Those of a container are of a session there, whose owner has another id here.
+    let is_here = |owner: &Owner| pid_namespace_of(owner.pid) == pid_namespace();
+    let processes = processes::all();
+    let orphans = orphans(&processes, &runtime.directory, Owner::lives).filter(is_here);
+    found.extend(orphans.map(Leftover::process));
     let prefix = runtime.namespace_prefix();
     let owner_of = |name: &str| name.strip_prefix(&prefix)?.parse::<Owner>().ok();
     let namespaces = runtime.namespaces().into_iter();
@@ -207,6 +212,8 @@ fn orphans<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn only_the_qemu_of_a_session_that_is_gone_is_an_orphan() {
@@ -232,5 +239,30 @@ mod tests {
         ];
         let found: Vec<_> = orphans(&processes, Path::new("/run/there"), |owner| owner.pid == 7).collect();
         assert_eq!(found.iter().map(|owner| owner.pid).collect::<Vec<_>>(), [11, 17]);
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn the_qemu_of_a_container_is_no_orphan_of_this_host() {
+        let made = tempfile::tempdir().expect("made");
+        // A process is called after the link through which it is executed.
+        let qemu = made.path().join("qemu-system-x86");
+        symlink("/bin/sh", &qemu).expect("linked");
+        let runtime = Runtime::at(&made.path().join("run"));
+        let socket = format!("unix:{}/4194305-1/sender.qmp", runtime.directory.display());
+        let found_with = |words: &[&str]| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).args(["-c", "echo begun; read end; true", &socket]);
+            let mut started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+            let begun = io::Read::read_exact(started.stdout.as_mut().expect("piped"), &mut [0; 6]);
+            let found = leftovers(&runtime).expect("they can be listed");
+            drop(started.stdin.take());
+            started.wait().expect("it ends");
+            begun.expect("it began");
+            found.iter().map(|one| one.kind).collect::<Vec<_>>()
+        };
+        let program = qemu.display().to_string();
+        assert_eq!(found_with(&[&program]), ["process"]);
+        assert!(found_with(&["unshare", "--pid", "--fork", &program]).is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fmt;
 use std::fs;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
@@ -87,7 +88,12 @@ impl Runtime {
 
 /// Returns what identifies the PID namespace of this process; empty if it cannot be read.
 pub fn pid_namespace() -> String {
-    fs::read_link("/proc/self/ns/pid").unwrap_or_default().display().to_string()
+    pid_namespace_of("self")
+}
+
+/// Returns the same of a process of /proc.
+pub(crate) fn pid_namespace_of(process: impl fmt::Display) -> String {
+    fs::read_link(format!("/proc/{process}/ns/pid")).unwrap_or_default().display().to_string()
 }
 
 /// Whether a process whose record names this PID namespace can be told by its id here. Older records name none.
