@@ -145,10 +145,11 @@ impl Session {
     }
 
     /// Records which CPUs our contention may keep busy, and how many more (`roaming`) that the scheduler chooses. Refuses
-    /// it if no CPU would be left for the host, unless `force`.
+    /// it if another session keeps one of them busy, or no CPU would be left for the host, unless `force`.
     pub fn hold_cpus(&mut self, cpus: &[usize], roaming: usize, force: bool) -> Result<()> {
         let _lock = self.runtime.lock()?;
         if !force {
+            refuse_busy(&self.runtime, self.owner, cpus)?;
             refuse_without_spare(&self.runtime, cpus, roaming)?;
         }
         self.journal.cpus.extend_from_slice(cpus);
@@ -266,6 +267,19 @@ pub fn refuse_held(runtime: &Runtime, thread: i32) -> Result<()> {
     for (owner, directory) in runtime.sessions()? {
         if owner.lives() && Journal::read(&directory).threads.iter().any(|saved| saved.tid == thread) {
             let text = format!("thread {thread} is already under contention by process {}", owner.pid);
+            return Err(Refusal::missing_support(text));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses CPUs that the contention of another brobust than `own` keeps busy: whoever chose them may have done so at the
+/// same time.
+fn refuse_busy(runtime: &Runtime, own: Owner, cpus: &[usize]) -> Result<()> {
+    for (owner, directory) in runtime.sessions()? {
+        let busy = Journal::read(&directory).cpus;
+        if let Some(cpu) = cpus.iter().find(|cpu| busy.contains(cpu)).filter(|_| owner != own && owner.lives()) {
+            let text = format!("process {} has just taken CPU {cpu} for its contention; repeat the command", owner.pid);
             return Err(Refusal::missing_support(text));
         }
     }
@@ -561,6 +575,20 @@ mod tests {
         check(&[other], &[1], 1).unwrap_err();
         let roaming = Journal { roaming: 1, ..Journal::default() };
         check(&[roaming], &[0, 1], 0).unwrap_err();
+    }
+
+    #[test]
+    fn a_cpu_that_another_command_took_meanwhile_is_not_taken_twice() {
+        let runtime = runtime();
+        let mut session = begin(&runtime);
+        session.hold_cpus(&[1_000_000], 0, false).expect("nobody has it");
+        session.hold_cpus(&[1_000_000], 0, false).expect("it is its own");
+        // Process 1 lives.
+        let other = left_by(&runtime, Owner::of(1), &Journal { cpus: vec![1_000_001], ..Journal::default() });
+        let refused = session.hold_cpus(&[1_000_001], 0, false).unwrap_err().text;
+        assert!(refused.contains("process 1 has just taken CPU 1000001"), "{refused}");
+        session.hold_cpus(&[1_000_001], 0, true).expect("forced");
+        fs::remove_dir_all(other).expect("removed");
     }
 
     #[test]
