@@ -133,12 +133,20 @@ impl Session {
         self.write()
     }
 
-    /// Records the state of somebody else's threads before they are changed; the end of the session restores it.
+    /// Records the state of somebody else's threads before they are changed; the end of the session restores it. Refuses
+    /// a state that they no longer have: it may be that of another command's contention, which has ended since.
     pub fn hold_threads(&mut self, threads: &[SavedThread]) -> Result<()> {
         let _lock = self.runtime.lock()?;
         for thread in threads {
             refuse_held(&self.runtime, thread.tid)?;
             thread.refuse_another()?;
+            if thread.is_altered() {
+                let text = format!(
+                    "the policy, nice value or CPUs of thread {} have just been changed; repeat the command",
+                    thread.tid
+                );
+                return Err(Refusal::missing_support(text));
+            }
         }
         self.journal.threads.extend_from_slice(threads);
         self.write()
@@ -589,6 +597,21 @@ mod tests {
         assert!(refused.contains("process 1 has just taken CPU 1000001"), "{refused}");
         session.hold_cpus(&[1_000_001], 0, true).expect("forced");
         fs::remove_dir_all(other).expect("removed");
+    }
+
+    #[test]
+    fn a_thread_that_was_changed_after_it_was_looked_at_is_not_held() {
+        let runtime = runtime();
+        let mut session = begin(&runtime);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let saved = SavedThread::of(child.id() as i32).expect("it lives");
+        // SAFETY: plain numbers.
+        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, child.id(), 7) }, 0);
+        let refused = session.hold_threads(std::slice::from_ref(&saved)).map_err(|refusal| refusal.text);
+        let held = Journal::read(&session.directory).threads;
+        child.kill().and_then(|()| child.wait()).expect("it has ended");
+        assert!(refused.unwrap_err().contains("have just been changed"));
+        assert!(held.is_empty());
     }
 
     #[test]
