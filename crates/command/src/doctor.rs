@@ -56,7 +56,7 @@ fn leftovers(runtime: &Runtime) -> Result<Vec<(&'static str, String)>, Stop> {
 
 /// Removes everything, and refuses if something could not be removed.
 fn clean(runtime: &Runtime) -> Result<(), Stop> {
-    let trials = cc::clean().err().map(|refusal| refusal.text);
+    let (_, trials) = cc::clean();
     let of_sessions = brobust_host::clean(runtime)?;
     let problems: Vec<String> = trials.into_iter().chain(of_sessions).collect();
     if problems.is_empty() {

@@ -107,15 +107,17 @@ pub fn abandoned() -> Vec<String> {
     abandoned_journals().into_iter().map(|journal| journal.name).collect()
 }
 
-/// Undoes all abandoned trials, and returns the names of their controls.
-pub fn clean() -> Result<Vec<String>> {
-    let mut cleaned = Vec::new();
+/// Undoes all abandoned trials. Returns the names of their controls, and those that could not be undone with the reason.
+pub fn clean() -> (Vec<String>, Vec<String>) {
+    let (mut cleaned, mut problems) = (Vec::new(), Vec::new());
     for journal in abandoned_journals() {
-        if end_trial(&journal)?.is_some() {
-            cleaned.push(journal.name);
+        match end_trial(&journal) {
+            Ok(Some(_)) => cleaned.push(journal.name),
+            Ok(None) => {}
+            Err(refusal) => problems.push(format!("{} ({})", journal.name, refusal.text)),
         }
     }
-    Ok(cleaned)
+    (cleaned, problems)
 }
 
 fn abandoned_journals() -> Vec<Journal> {
@@ -136,11 +138,15 @@ pub fn guard(name: &str, owner: &str) -> Result<()> {
     }
 }
 
-/// Restores every default, unregisters the control, and removes the journal. Repeating this is harmless.
+/// Restores every default, unregisters the control, and removes the journal, unless the control is still loaded. Repeating
+/// this is harmless.
 fn undo(journals: &Journals, name: &str) -> Result<()> {
     restore_defaults(journals, name)?;
+    let unloaded = ccload::unload(name);
     // That it is not loaded is no error here.
-    let _ = ccload::unload(name);
+    if ccload::loaded().iter().any(|known| known == name) {
+        unloaded.map_err(refused)?;
+    }
     journals.remove(name)
 }
 

@@ -25,7 +25,7 @@ struct Row {
 }
 
 pub fn run(options: &ListOptions) -> Outcome {
-    clean_up(false)?;
+    clean_up(false);
     let rows = rows();
     if options.json {
         for row in &rows {

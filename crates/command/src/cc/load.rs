@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> Outcome {
     let name = options.name.as_str();
     changes::check_name(name)?;
     let settings = settings(name, &options.param)?;
-    clean_up(options.dry_run)?;
+    clean_up(options.dry_run);
     let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
     changes::check(name, &request.settings)?;
     if options.dry_run {

@@ -24,7 +24,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::output::{self, remark};
-use crate::{Outcome, Stop};
+use crate::Outcome;
 
 /// What help calls an argument that is the name of a control. Completion offers ours there.
 pub const CONTROL: &str = "CONTROL";
@@ -75,11 +75,15 @@ pub fn run(command: Command) -> Outcome {
 }
 
 /// Undoes the trials whose commands are gone and says so; a user who may not do that, or asks what would happen, is told
-/// what would do it.
-fn clean_up(dry_run: bool) -> Result<(), Stop> {
+/// what would do it. One that cannot be undone keeps nobody from other work.
+fn clean_up(dry_run: bool) {
     if journal::Journals::of_host().may_be_written() && !dry_run {
-        for name in clean()? {
+        let (cleaned, problems) = clean();
+        for name in cleaned {
             remark(&format!("unloaded {name}, left by a trial whose command was killed"));
+        }
+        for problem in problems {
+            remark(&format!("left by a trial whose command was killed, and not undone: {problem}"));
         }
     } else {
         for name in abandoned() {
@@ -87,7 +91,6 @@ fn clean_up(dry_run: bool) -> Result<(), Stop> {
             remark(&format!("{name} {left}; `sudo brobust cc list` unloads it"));
         }
     }
-    Ok(())
 }
 
 /// Prints a result: one JSON object, or lines of text.

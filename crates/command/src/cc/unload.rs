@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Outcome {
     }
     // A signal in the middle must not leave half of it.
     interrupt::catch();
-    clean_up(options.dry_run)?;
+    clean_up(options.dry_run);
     let names = options.name.clone().map_or_else(ccload::loaded, |name| vec![name]);
     for name in &names {
         if options.dry_run {

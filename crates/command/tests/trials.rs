@@ -1,0 +1,40 @@
+//! What commands find of trials whose commands were killed. `-- --ignored` runs this, which needs root.
+
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-host");
+
+/// As if the trials of these controls were abandoned and both were still loaded: in a place where /run, and what the kernel
+/// says of its controls, are ours. Ends with the names of the journals that are left.
+const PLACE: &str = r#"
+    mount -t tmpfs none /run && mkdir -m 755 /run/brobust-cc || exit 9
+    for name in brb_cubic brb_reno; do
+        journal="{\"name\": \"$name\", \"pinned\": false, \"owner\": \"4194305-1\", \"defaults\": {}}"
+        echo "$journal" >/run/brobust-cc/$name.json
+    done
+    echo reno cubic brb_reno >/run/controls
+    mount --bind /run/controls /proc/sys/net/ipv4/tcp_available_congestion_control || exit 9
+    setpriv --bounding-set=-all --inh-caps=-all -- "$@" >/run/said
+    echo "status $?"
+    ls /run/brobust-cc
+"#;
+
+fn without_capabilities(arguments: &[&str]) -> Output {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", PLACE, "sh", PROGRAM]).args(arguments).output().unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn who_cannot_unload_a_control_keeps_its_journal_and_goes_on() {
+    let listed = without_capabilities(&["cc", "list"]);
+    let (out, said) = (String::from_utf8_lossy(&listed.stdout), String::from_utf8_lossy(&listed.stderr));
+    // One is not loaded any more, so nothing of it is left.
+    assert_eq!(out.lines().collect::<Vec<_>>(), ["status 0", "brb_reno.json", "lock"], "{said}");
+    assert!(said.contains("unloaded brb_cubic, left by a trial"), "{said}");
+    assert!(said.contains("not undone: brb_reno (loading a congestion control takes root"), "{said}");
+    let cleaned = without_capabilities(&["doctor", "--clean"]);
+    let (out, said) = (String::from_utf8_lossy(&cleaned.stdout), String::from_utf8_lossy(&cleaned.stderr));
+    assert_eq!(out.lines().collect::<Vec<_>>(), ["status 2", "brb_reno.json", "lock"], "{said}");
+    assert!(said.contains("these could not be removed: brb_reno ("), "{said}");
+}
