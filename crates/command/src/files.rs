@@ -57,12 +57,16 @@ pub fn not_written(option: &str, file: &Path, error: &io::Error) -> Refusal {
 }
 
 fn room(mount: &Path) -> String {
-    let kb = |blocks: u64, size: u64| blocks * size / 1000;
     let room = statvfs(mount).map(|found| {
         let size = found.fragment_size();
         format!(", where {} kB of {} kB are free", kb(found.blocks_available(), size), kb(found.blocks(), size))
     });
     format!("no room is left on {}{}", mount.display(), room.unwrap_or_default())
+}
+
+/// File systems without a size of their own, such as those over an object store, say that they have 2^64 blocks.
+fn kb(blocks: u64, block_bytes: u64) -> u128 {
+    u128::from(blocks) * u128::from(block_bytes) / 1000
 }
 
 /// Returns the mount point of the file system that holds a directory.
@@ -120,7 +124,13 @@ fn check(found: &Metadata, at_most: u64) -> std::result::Result<(), String> {
 mod tests {
     use std::path::Path;
 
-    use super::mount_of;
+    use super::{kb, mount_of};
+
+    #[test]
+    fn the_size_of_a_file_system_without_bounds_can_be_said() {
+        assert_eq!(kb(3, 4096), 12);
+        assert_eq!(kb(u64::MAX, 4096), 75_557_863_725_914_323_415);
+    }
 
     #[test]
     fn the_file_system_of_a_directory_is_the_one_mounted_nearest_above_it() {
