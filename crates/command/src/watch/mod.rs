@@ -31,14 +31,16 @@ const MAX_WINDOW_SWEEPS: u64 = 1000;
 /// Fewest intervals in a window: with fewer samples there is no cause.
 const MIN_WINDOW_SWEEPS: u64 = 4;
 const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600);
+/// As long as the longest interval needs.
+const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600 * MIN_WINDOW_SWEEPS);
 
 #[derive(Args)]
 pub struct Options {
     /// Time between two sweeps, 50ms to 3600s
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
     /// Find each cause from the samples of this time; 4 intervals or more
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = window)]
     window: Duration,
     /// End after this many sweeps [default: never]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
@@ -150,9 +152,18 @@ fn sleep_while_read(end: Instant) -> Result<(), Stop> {
     Ok(())
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+fn interval(text: &str) -> Result<Duration, String> {
+    time(text, INTERVALS)
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    time(text, WINDOWS)
+}
+
+fn time(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
     let time = Duration::from_nanos(units::nanoseconds(text)?);
-    Some(time).filter(|time| INTERVALS.contains(time)).ok_or_else(|| "allowed: 50ms to 3600s".to_owned())
+    let (min, max) = (allowed.start(), allowed.end());
+    Some(time).filter(|time| allowed.contains(time)).ok_or_else(|| format!("allowed: {min:?} to {max:?}"))
 }
 
 fn check_window(interval: Duration, window: Duration) -> Result<(), Refusal> {
@@ -176,5 +187,19 @@ fn namespaces(netns: Option<&str>) -> Namespaces {
         None => Namespaces::Own,
         Some("all") => Namespaces::All,
         Some(name) => Namespaces::Of(name.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interval_that_is_allowed_has_a_window() {
+        let longest = interval("3600s").expect("it is allowed");
+        assert_eq!(check_window(longest, window("14400s").expect("four of them")), Ok(()));
+        assert!(check_window(longest, window("14399s").expect("allowed")).is_err());
+        assert_eq!(window("14401s"), Err("allowed: 50ms to 14400s".to_owned()));
+        assert_eq!(interval("3601s"), Err("allowed: 50ms to 3600s".to_owned()));
     }
 }
