@@ -1,7 +1,9 @@
 //! The record of what loading a control changes, written before the change.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -103,7 +105,11 @@ impl Journals {
     pub fn write(&self, journal: &Journal) -> Result<()> {
         let (file, scratch) = (self.file(&journal.name), self.directory.join(format!("{}.new", journal.name)));
         let text = serde_json::to_string(journal).unwrap_or_default();
-        fs::write(&scratch, text)
+        // Root acts on what stands there, so nobody else may write it, whatever the umask is.
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(true).mode(0o644).open(&scratch);
+        opened
+            .and_then(|mut scratch| scratch.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&scratch, &file))
             .map_err(|error| cannot(&file, "written", &error))
     }
@@ -129,7 +135,9 @@ fn cannot(file: &Path, what: &str, error: &std::io::Error) -> Refusal {
 mod tests {
     use super::{Journal, Journals};
     use brobust_host::{pid_namespace, Owner};
+    use nix::sys::stat::{umask, Mode};
     use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
 
     fn journal(name: &str, pinned: bool, owner: &str) -> Journal {
         let defaults = BTreeMap::from([("4026531840".to_owned(), "reno".to_owned())]);
@@ -166,7 +174,11 @@ mod tests {
         assert!(journals.all().is_empty(), "without a directory there is none");
         let _turn = journals.turn().expect("the directory is ours");
         let (first, second) = (journal("a", true, "1-1"), journal("b", false, "1-1"));
+        let before = umask(Mode::empty());
         journals.write(&second).expect("written");
+        umask(before);
+        let mode = std::fs::metadata(directory.join("b.json")).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o644, "root acts on it, and others could write it");
         journals.write(&first).expect("written");
         std::fs::write(directory.join("c.json"), "{").expect("written");
         assert_eq!(journals.all(), [first, second]);
