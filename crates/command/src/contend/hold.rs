@@ -247,6 +247,9 @@ fn each_second(
             Err(Stop::Interrupted) => return Ok(true),
             waited => waited?,
         }
+        // Seconds that were missed, while this process or its machine stood still, have no report: nothing happened in them
+        // that is not in this one.
+        number = begin.elapsed().as_secs_f64().floor().max(number);
         if report()? {
             remark(&format!(
                 "the recording has nearly {} rows, and a longer one could not be read again, so this ends",
@@ -327,7 +330,9 @@ impl Drop for AheadOfGuests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contend::vcpus::Vcpu;
     use brobust_contention::{Interval, State};
+    use brobust_host::Owner;
 
     #[test]
     fn each_thread_gets_a_cpu_of_its_own_or_none_does() {
@@ -335,6 +340,24 @@ mod tests {
         assert_eq!(places, [(7, Some(1)), (8, Some(2))]);
         let refused = own_cpus(&[(7, vec![0]), (8, vec![0])], &[]).unwrap_err().text;
         assert!(refused.contains("CPU for itself"), "{refused}");
+    }
+
+    #[test]
+    fn seconds_in_which_it_stood_still_are_in_one_report() {
+        let own = Vcpu { thread: Owner::of(nix::unistd::gettid().as_raw()), name: "test".into(), number: None };
+        let machine =
+            Machine { pid: 0, program: "test".into(), name: String::new(), vcpus: vec![own], is_known: false };
+        let mut reports = 0;
+        let report = || {
+            reports += 1;
+            if reports == 1 {
+                std::thread::sleep(Duration::from_millis(2200));
+            }
+            Ok(false)
+        };
+        assert!(matches!(each_second(Some(3.9), &machine, report), Ok(false)));
+        // At 1 s; at 3.2 s, what was since then; at the end.
+        assert!(reports <= 3, "{reports}");
     }
 
     #[test]
