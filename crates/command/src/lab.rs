@@ -82,9 +82,12 @@ fn serve(options: &Agent) -> Outcome {
     let session =
         Session::start(Runtime::of_environment(), Path::new(THIS_PROGRAM), options.beside_others, Some(2 * silence))?;
     let session = RefCell::new(session);
-    let record =
-        |Change { what, undo }| session.borrow_mut().record_step(Step { what, undo }).map_err(|refusal| refusal.text);
-    // Without a guardian nothing is measured: the process ends, and with it its session.
+    // Without a guardian nothing more is changed here: who asks is refused, and ends.
+    let record = |Change { what, undo }| {
+        let mut session = session.borrow_mut();
+        let recorded = session.say_alive().and_then(|()| session.record_step(Step { what, undo }));
+        recorded.map_err(|refusal| refusal.text)
+    };
     let alive = || {
         if let Err(refusal) = session.borrow_mut().say_alive() {
             output::remark(&refusal.text);
