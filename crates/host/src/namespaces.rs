@@ -87,15 +87,7 @@ impl Namespace {
             Err(_) if given.contains('/') => Self::at(given.into(), Name::Mounted(given.into())),
             Err(_) => Self::named(given),
         };
-        found.map_err(|error| {
-            let names: Vec<String> = named().iter().map(|path| last(path)).collect();
-            let names = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
-            let reason = reason(&error);
-            Refusal::bad_input(format!(
-                "'{given}' is not a network namespace ({reason}); give a process id, a path, or a name in \
-                 `ip netns`: {names}"
-            ))
-        })
+        found.map_err(|error| not_found(given, &error))
     }
 
     /// Returns the one whose default congestion control new namespaces inherit: the first one, in which process 1 is
@@ -147,6 +139,21 @@ impl Namespace {
         }
         setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| refused(error.into()))
     }
+}
+
+fn not_found(given: &str, error: &io::Error) -> Refusal {
+    if error.kind() == ErrorKind::PermissionDenied {
+        return Refusal::missing_support(format!(
+            "this user may not see the network namespace '{given}'; that of another user's process takes \
+             CAP_SYS_PTRACE: run this as root"
+        ));
+    }
+    let names: Vec<String> = named().iter().map(|path| last(path)).collect();
+    let names = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
+    let reason = reason(error);
+    Refusal::bad_input(format!(
+        "'{given}' is not a network namespace ({reason}); give a process id, a path, or a name in `ip netns`: {names}"
+    ))
 }
 
 #[derive(Debug)]
@@ -242,6 +249,12 @@ mod tests {
             let refusal = Namespace::find(given).unwrap_err().text;
             assert!(refusal.contains(&format!("'{given}' is not a network namespace (no such file")), "{refusal}");
         }
+    }
+
+    #[test]
+    fn a_namespace_that_this_user_may_not_see_is_one() {
+        let refusal = super::not_found("1", &std::io::ErrorKind::PermissionDenied.into()).text;
+        assert!(refusal.contains("may not see") && refusal.ends_with("run this as root"), "{refusal}");
     }
 
     #[test]
