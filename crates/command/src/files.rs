@@ -4,7 +4,7 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use brobust_host::{reason, Refusal};
 use nix::sys::resource::{getrlimit, Resource};
@@ -18,24 +18,37 @@ pub const MAX_RECORDING: u64 = 1_000_000_000;
 /// Writes a new file and gives it this name. It is written in the same directory under a name that nobody can guess, and
 /// no link is followed, since root may write to directories in which other users can create links.
 pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {
-    if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
-        // A rename would replace even /dev/null by a file.
-        let why = "this name belongs to something other than a regular file";
-        return Err(Refusal::bad_input(format!("--out: {} cannot be written ({why})", file.display())));
-    }
     let why = |error: io::Error| not_written("--out", file, &error);
-    let directory = directory_of(file);
-    let scratch = directory.join(format!(".brobust-{:016x}.new", drawn()));
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o666).custom_flags(libc::O_NOFOLLOW);
-    let mut out = options.open(&scratch).map_err(why)?;
+    let (scratch, mut out) = scratch_of(file)?;
     // The error is looked at while the disk is still full.
     let written = out.write_all(content).and_then(|()| out.sync_all());
     let named = written.and_then(|()| fs::rename(&scratch, file)).map_err(why);
     if named.is_err() {
         let _ = fs::remove_file(&scratch);
     }
-    named.and_then(|()| File::open(directory).and_then(|opened| opened.sync_all()).map_err(why))
+    named.and_then(|()| File::open(directory_of(file)).and_then(|opened| opened.sync_all()).map_err(why))
+}
+
+/// Refuses a file that `replace` could not write now, and leaves what is there as it is.
+pub fn refuse_unwritable(file: &Path) -> brobust_host::Result<()> {
+    let (scratch, _) = scratch_of(file)?;
+    fs::remove_file(&scratch).map_err(|error| not_written("--out", file, &error))
+}
+
+/// Makes the file that becomes this one.
+fn scratch_of(file: &Path) -> brobust_host::Result<(PathBuf, File)> {
+    if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
+        // A rename would replace even /dev/null by a file.
+        let why = "this name belongs to something other than a regular file";
+        return Err(Refusal::bad_input(format!("--out: {} cannot be written ({why})", file.display())));
+    }
+    let scratch = directory_of(file).join(format!(".brobust-{:016x}.new", drawn()));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o666).custom_flags(libc::O_NOFOLLOW);
+    match options.open(&scratch) {
+        Ok(out) => Ok((scratch, out)),
+        Err(error) => Err(not_written("--out", file, &error)),
+    }
 }
 
 /// Returns the refusal for the file of an option that cannot be written. It names the file system, or the limit, that is

@@ -108,6 +108,8 @@ fn contend(arguments: &Arguments) -> Outcome {
         let text = "contend needs root, to change how threads are scheduled; run it with sudo, or --dry-run";
         return Err(Refusal::missing_support(text).into());
     }
+    // Not after an hour of contention.
+    out.as_deref().map_or(Ok(()), files::refuse_unwritable)?;
     let mut screen = Screen::new(json);
     let task =
         hold::Task { machine: &machine, request: &request, places: &places, seconds, out: out.as_deref(), force };
