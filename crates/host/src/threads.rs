@@ -27,10 +27,12 @@ pub struct SavedThread {
 
 impl SavedThread {
     pub fn of(tid: i32) -> Result<Self> {
-        let gone = || Refusal::bad_input(format!("there is no thread {tid} (any more): is the VM still running?"));
+        let gone = || unread(tid, &io::Error::from_raw_os_error(libc::ESRCH));
         let started = start_time(tid).ok_or_else(gone)?;
-        let SchedAttr { policy, flags, priority, nice, .. } = SchedAttr::of(tid).map_err(|_| gone())?;
-        Ok(Self { tid, started, cpus: cpus_of(tid).map_err(|_| gone())?, policy, flags, priority, nice })
+        let SchedAttr { policy, flags, priority, nice, .. } =
+            SchedAttr::of(tid).map_err(|error| unread(tid, &error))?;
+        let cpus = cpus_of(tid).map_err(|error| unread(tid, &error))?;
+        Ok(Self { tid, started, cpus, policy, flags, priority, nice })
     }
 
     pub fn is_under_deadline(&self) -> bool {
@@ -87,6 +89,20 @@ impl SavedThread {
             true => Ok(()),
             false => set_cpus(self.tid, &self.cpus),
         }
+    }
+}
+
+/// Returns why a thread's scheduling is not known. EINVAL: the host may have more CPUs than a set of ours has room for.
+fn unread(tid: i32, error: &io::Error) -> Refusal {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => {
+            Refusal::bad_input(format!("there is no thread {tid} (any more): is the VM still running?"))
+        }
+        Some(libc::EINVAL) => Refusal::missing_support(format!(
+            "the CPUs of thread {tid} cannot be read: this host may have more than the {} that brobust knows",
+            CpuSet::count()
+        )),
+        _ => Refusal::missing_support(format!("the scheduling of thread {tid} cannot be read ({})", reason(error))),
     }
 }
 
@@ -160,6 +176,14 @@ mod tests {
         child.kill().and_then(|()| child.wait()).expect("it has ended");
         before.restore().expect("one that has ended needs nothing");
         assert!(SavedThread::of(pid).unwrap_err().text.contains(&format!("there is no thread {pid}")));
+    }
+
+    #[test]
+    fn only_a_thread_that_is_not_there_is_said_to_be_gone() {
+        let said = |number| super::unread(7, &std::io::Error::from_raw_os_error(number)).text;
+        assert!(said(libc::ESRCH).contains("there is no thread 7"));
+        assert!(said(libc::EINVAL).contains("more than the 1024"));
+        assert!(said(libc::EACCES).ends_with("cannot be read (permission denied)"));
     }
 
     #[test]
