@@ -195,11 +195,21 @@ fn watch(
     });
     // Also if nobody reads the reports any more.
     recorded.take().map_err(failed)?;
-    if let Some(out) = out {
-        recordings::write(out, &recorded.whole, &machine.vcpus, begin)?;
+    let written = out.map_or(Ok(()), |out| recordings::write(out, &recorded.whole, &machine.vcpus, begin));
+    let kept = out.filter(|_| written.is_ok()).map(|out| out.display().to_string());
+    let report = watched.map(|interrupted| {
+        let end = End { interrupted, recorded_by: recorded.by, out: kept };
+        Report::at_end(machine, request, &recorded.whole, begin, end)
+    });
+    match (written, report) {
+        (Ok(()), report) => report,
+        (Err(refusal), Ok(report)) => {
+            // What the threads got is known all the same.
+            screen.finish(&report)?;
+            Err(refusal.into())
+        }
+        (Err(refusal), Err(_)) => Err(refusal.into()),
     }
-    let end = End { interrupted: watched?, recorded_by: recorded.by, out: out.map(|out| out.display().to_string()) };
-    Ok(Report::at_end(machine, request, &recorded.whole, begin, end))
 }
 
 /// Records what the threads do into a Parquet file, and changes nothing. Shows reports as `contend` does. The file is
