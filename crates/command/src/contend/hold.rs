@@ -1,6 +1,6 @@
 //! Holds threads under contention, or only records what they do, with a report every second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -65,22 +65,39 @@ pub fn check(request: &Request, machine: &Machine, force: bool) -> Result<Vec<Pl
 /// Returns a CPU of its own for each thread, of those that it may use: the highest first, the lowest serve interrupts.
 /// One that another command keeps `busy` is not taken: two burners on a CPU would take more than either was asked for.
 fn own_cpus(allowed: &[(i32, Vec<usize>)], busy: &[usize]) -> Result<Vec<Place>> {
-    let mut choosing: Vec<&(i32, Vec<usize>)> = allowed.iter().collect();
-    choosing.sort_by_key(|(_, cpus)| cpus.len());
-    let mut chosen: BTreeMap<i32, usize> = BTreeMap::new();
-    for (tid, cpus) in choosing {
-        let free = cpus.iter().rev().find(|cpu| chosen.values().chain(busy).all(|taken| taken != *cpu));
-        let cpu = free.ok_or_else(|| {
-            Refusal::bad_input(format!(
-                "each of the {} threads needs a CPU for itself, and no CPU is left for {tid}{}; give fewer with --threads, \
+    let mut choosing: Vec<usize> = (0..allowed.len()).collect();
+    choosing.sort_by_key(|number| allowed[*number].1.len());
+    let mut owners = BTreeMap::new();
+    for number in choosing {
+        if !give_cpu(number, allowed, busy, &mut BTreeSet::new(), &mut owners) {
+            return Err(Refusal::bad_input(format!(
+                "each of the {} threads needs a CPU for itself, and no CPU is left for {}{}; give fewer with --threads, \
                  or --driver quota or deadline",
                 allowed.len(),
+                allowed[number].0,
                 if busy.is_empty() { "" } else { " beside the contention of another brobust" }
-            ))
-        })?;
-        chosen.insert(*tid, *cpu);
+            )));
+        }
     }
-    Ok(allowed.iter().map(|(tid, _)| (*tid, chosen.get(tid).copied())).collect())
+    let chosen: BTreeMap<usize, usize> = owners.into_iter().map(|(cpu, number)| (number, cpu)).collect();
+    Ok(allowed.iter().enumerate().map(|(number, (tid, _))| (*tid, chosen.get(&number).copied())).collect())
+}
+
+/// Gives one of the threads a CPU, if need be that of another thread, which gets another one. `tried`: CPUs whose threads
+/// have been asked already; `owners`: the thread that has a CPU. Returns whether there is one.
+fn give_cpu(
+    number: usize,
+    allowed: &[(i32, Vec<usize>)],
+    busy: &[usize],
+    tried: &mut BTreeSet<usize>,
+    owners: &mut BTreeMap<usize, usize>,
+) -> bool {
+    let cpus: Vec<usize> = allowed[number].1.iter().rev().filter(|cpu| !busy.contains(cpu)).copied().collect();
+    let free = cpus.iter().find(|cpu| !owners.contains_key(cpu)).copied();
+    let got = free.or_else(|| {
+        cpus.into_iter().find(|cpu| tried.insert(*cpu) && give_cpu(owners[cpu], allowed, busy, tried, owners))
+    });
+    got.map(|cpu| owners.insert(cpu, number)).is_some()
 }
 
 /// Returns the CPUs that nobody else gets for a while, and how many more, wherever the threads happen to be.
@@ -348,6 +365,9 @@ mod tests {
     fn each_thread_gets_a_cpu_of_its_own_or_none_does() {
         let places = own_cpus(&[(7, vec![0, 1, 2]), (8, vec![2])], &[]).expect("there are enough");
         assert_eq!(places, [(7, Some(1)), (8, Some(2))]);
+        // The highest CPU of the first is one that the last cannot do without.
+        let places = own_cpus(&[(7, vec![1, 2]), (8, vec![2, 3]), (9, vec![2, 3])], &[]).expect("there are enough");
+        assert_eq!(places, [(7, Some(1)), (8, Some(2)), (9, Some(3))]);
         let refused = own_cpus(&[(7, vec![0]), (8, vec![0])], &[]).unwrap_err().text;
         assert!(refused.contains("CPU for itself"), "{refused}");
     }
