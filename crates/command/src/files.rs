@@ -26,7 +26,20 @@ pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {
     if named.is_err() {
         let _ = fs::remove_file(&scratch);
     }
-    named.and_then(|()| File::open(directory_of(file)).and_then(|opened| opened.sync_all()).map_err(why))
+    named.and_then(|()| sync_directory(directory_of(file)).map_err(why))
+}
+
+/// Waits until a directory's names are on the disk. Some file systems, such as CIFS, do this for files only, and whoever
+/// may write to a directory may not be allowed to read it: the file is there all the same.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    let cannot = |error: &io::Error| {
+        let number = error.raw_os_error();
+        [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP, libc::EACCES].into_iter().any(|known| number == Some(known))
+    };
+    match File::open(directory).and_then(|opened| opened.sync_all()) {
+        Err(error) if cannot(&error) => Ok(()),
+        synced => synced,
+    }
 }
 
 /// Refuses a file that `replace` could not write now, and leaves what is there as it is.
@@ -137,7 +150,13 @@ fn check(found: &Metadata, at_most: u64) -> std::result::Result<(), String> {
 mod tests {
     use std::path::Path;
 
-    use super::{kb, mount_of};
+    use super::{kb, mount_of, sync_directory};
+
+    #[test]
+    fn a_directory_that_cannot_be_synchronised_is_no_error() {
+        sync_directory(Path::new("/proc/self")).expect("the file in it would be there");
+        sync_directory(Path::new("/no/such/directory")).expect_err("it is not there");
+    }
 
     #[test]
     fn the_size_of_a_file_system_without_bounds_can_be_said() {
