@@ -149,6 +149,7 @@ def test_a_trial_ends_with_its_command_however_that_ends(places: list[Path], end
     with _trial(places) as trial:
         assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
         trial.send_signal(end)
+        assert trial.wait(60) == (-end if end == signal.SIGKILL else 130)
     assert eventually(_is_gone)
     assert [_new_socket_gets(place) for place in places] == PREVIOUS
 

@@ -32,6 +32,22 @@ def test_a_file_that_cannot_be_made_is_named_as_the_user_knows_it(tmp_path: Path
     assert error.value.filename == str(tmp_path / "nowhere/run.perfetto-trace")
 
 
+def test_a_directory_that_cannot_be_synchronised_takes_files_and_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_files = os.fsync
+
+    def as_on_cifs(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        of_files(descriptor)
+
+    monkeypatch.setattr(os, "fsync", as_on_cifs)
+    files.make_directory(tmp_path / "data")
+    files.write(tmp_path / "data" / "a", "whole")
+    assert (tmp_path / "data" / "a").read_text() == "whole"
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     victim, link = tmp_path / "victim", tmp_path / "link"
     victim.write_text("theirs")

@@ -29,14 +29,27 @@ pub fn of(pid: i32) -> Option<Process> {
     let name = head.split_once('(')?.1.to_owned();
     let parent = rest.split_whitespace().nth(1)?.parse().ok()?;
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
-    let mut command: Vec<String> = words.collect();
-    command.pop(); // after the last null
-    Some(Process { pid, parent, name, command })
+    Some(Process { pid, parent, name, command: words(&command) })
+}
+
+/// Each word ends with a null; one that a process has written itself, as nginx does, need not.
+fn words(command: &[u8]) -> Vec<String> {
+    let parts = command.strip_suffix(&[0]).unwrap_or(command).split(|byte| *byte == 0);
+    let words = parts.map(|word| String::from_utf8_lossy(word).into_owned());
+    words.filter(|_| !command.is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::words;
+
+    #[test]
+    fn every_word_of_a_command_is_one() {
+        assert_eq!(words(b"sh\0-c\0\0true\0"), ["sh", "-c", "", "true"]);
+        assert_eq!(words(b"nginx: master process"), ["nginx: master process"]);
+        assert!(words(b"").is_empty(), "a thread of the kernel has none");
+    }
+
     #[test]
     fn this_process_is_one() {
         let own = super::of(std::process::id() as i32).expect("it lives");

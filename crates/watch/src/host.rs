@@ -105,7 +105,8 @@ fn shares(before: &TicksOf, now: &TicksOf) -> (Option<f64>, Option<f64>) {
     let share = |name: &str, chosen: fn(&Ticks) -> u64| {
         let (before, now) = (before.get(name)?, now.get(name)?);
         let all = now.all.saturating_sub(before.all);
-        (all > 0).then(|| chosen(now).saturating_sub(chosen(before)) as f64 / all as f64)
+        // The kernel's iowait may go back, and with it the whole.
+        (all > 0).then(|| (chosen(now).saturating_sub(chosen(before)) as f64 / all as f64).min(1.0))
     };
     let each = now.keys().filter(|name| *name != ALL_CPUS);
     (share(ALL_CPUS, |ticks| ticks.steal), each.filter_map(|name| share(name, |ticks| ticks.busy)).reduce(f64::max))
@@ -180,6 +181,13 @@ mod tests {
         assert_eq!(parse_ticks("nonsense"), TicksOf::new());
         assert_eq!(some_avg10("full avg10=1"), None);
         assert_eq!(parse_ticks("cpu x y"), TicksOf::from([("cpu".to_owned(), Ticks::default())]));
+    }
+
+    #[test]
+    fn no_cpu_is_busier_than_all_of_it_where_iowait_goes_back() {
+        let back = AFTER.replace("cpu0 150 0 75 400 5", "cpu0 150 0 75 400 0");
+        let (load, _) = quiet(BEFORE).evaluate(Ok(back), Ok(String::new()));
+        assert_eq!(load.busiest_share, Some(1.0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `brobust cc load`.
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use brobust_cc::Offered;
@@ -110,7 +111,11 @@ impl Request<'_> {
         let holders = changes::end_trial(&journal)?;
         guardian.dismiss();
         match waited {
-            Ok(()) | Err(Stop::Interrupted) => print_holders(self.json, self.name, holders.as_ref()),
+            Ok(()) => print_holders(self.json, self.name, holders.as_ref()),
+            Err(Stop::Interrupted) => {
+                print_holders(self.json, self.name, holders.as_ref())?;
+                Ok(ExitCode::from(130))
+            }
             Err(stop) => Err(stop),
         }
     }
