@@ -4,7 +4,7 @@ import io
 from array import array
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -12,8 +12,9 @@ import pytest
 import made_up
 from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
+from brobust.analysis.metrics import Evidence, Tables
 from brobust.cli.plot import draw
-from brobust.dataset import RUNS, TABLES, Dataset, frame
+from brobust.dataset import RUNS, TABLES, Dataset, Measured, frame
 from brobust.errors import BadInput
 from brobust.report import programs, table
 from brobust.report.console import Console
@@ -22,6 +23,9 @@ from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
 from brobust.virtual import results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def no_grid() -> Grid:  # of rows that are in no dataset
@@ -422,17 +426,39 @@ def test_retransmits_and_drops_that_nobody_has_counted_are_not_0() -> None:
     assert "bbr 18.00 18.00-18.00 1 - 100.0%" in " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
 
-def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent() -> None:
+def _drawn_flows(tmp_path: Path, count: int) -> "tuple[Axes, Axes]":
+    """Draw a run of so many flows, each of which starts two seconds after the one before: over time, and windows."""
     from matplotlib.figure import Figure  # only here: tests/test_extras.py imports this file without it
 
     from brobust.report.study import PANELS
 
-    flows = [{**_row("bbr", 1.0, 0, 9.0), "run": "a", "flow": flow, "start_s": 2.0 * flow, "flow_rtt_ms": 10.0}
-             for flow in (0, 1)]  # fmt: skip
-    rates = [{"run": "a", "flow": flow, "time_s": 0.5, "throughput_mbps": 9.0} for flow in (0, 1)]
-    axes = Figure().subplots()
-    PANELS["flows_over_time"].draw(axes, frame(rates, TABLES["throughput"]), frame(flows, RUNS), "")
-    assert [line.get_xdata()[0] for line in axes.lines] == [0.5, 2.5]
+    flows = [{"cc": "bbr", "start": f"{2 * number}s"} for number in range(count)]
+    grid = Grid({"flows": flows, "duration": f"{2 * count}s", "samples": "10ms"})
+    (run,) = grid.runs()
+    numbers = range(count)
+    throughput = [{"run": run.id, "flow": flow, "time_s": 0.5, "throughput_mbps": 9.0} for flow in numbers]
+    samples = [{"run": run.id, "flow": flow, "time_s": 3.0, "cwnd_packets": 9} for flow in numbers]
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    dataset.append(run.id, Measured(made_up.rows(run), throughput, samples))
+    evidence = Evidence(Tables(dataset), [run.id])
+    over_time, windows = Figure().subplots(2)
+    PANELS["flows_over_time"].draw(over_time, evidence.flow_throughput, evidence.flows, "")
+    PANELS["windows"].draw(windows, evidence.samples, evidence.flows, "")
+    return over_time, windows
+
+
+def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent(tmp_path: Path) -> None:
+    over_time, windows = _drawn_flows(tmp_path, 2)
+    assert [line.get_xdata()[0] for line in over_time.lines] == [0.5, 2.5]
+    assert over_time.get_legend_handles_labels()[1] == ["flow 1, 10 ms", "flow 2, 10 ms"]
+    assert len(windows.get_legend_handles_labels()[1]) == 4
+
+
+def test_of_more_flows_than_there_are_styles_all_are_drawn(tmp_path: Path) -> None:
+    over_time, windows = _drawn_flows(tmp_path, 9)
+    assert [line.get_xdata()[0] for line in over_time.lines] == [2 * flow + 0.5 for flow in range(9)]
+    assert len(windows.lines) == 18
+    assert over_time.get_legend_handles_labels() == windows.get_legend_handles_labels() == ([], [])
 
 
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:

@@ -294,19 +294,19 @@ def _over_time(axes: Axes, rates: pl.DataFrame, _: pl.DataFrame, color: str) -> 
 
 
 def _flows_over_time(axes: Axes, rates: pl.DataFrame, flows: pl.DataFrame, _: str) -> None:
-    starts = flows.select("run", "flow", "start_s")
-    in_run_s = pl.col("time_s") + pl.col("start_s").fill_null(0)
-    rates = rates.join(starts, on=["run", "flow"]).with_columns(time_s=in_run_s)
     for of_flow, label, color, dashes in _each_flow(rates.sort("time_s"), flows):
         time, rate = of_flow["time_s"], of_flow["throughput_mbps"]
         axes.plot(time, rate, color=color, linestyle=dashes, linewidth=1.1, label=label)
 
 
 def _each_flow(table: pl.DataFrame, flows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, str, str, Any]]:
-    """Yield of each flow of a run its rows of a table, its name, its colour and its dashes."""
-    for row, (color, _marker, dashes) in zip(flows.sort("flow").iter_rows(named=True), plot.STYLES, strict=False):
+    """Yield of each flow of a run its rows of a table, its name, its colour and its dashes. Of more flows than there
+    are styles, none has a style of its own: they have names that are in no legend, which begin with _."""
+    hidden = "_" if flows.height > len(plot.STYLES) else ""
+    styles = itertools.cycle(plot.STYLES)
+    for row, (color, _marker, dashes) in zip(flows.sort("flow").iter_rows(named=True), styles, strict=False):
         of_flow = table.filter(pl.col("flow") == row["flow"])
-        yield of_flow, f"flow {row['flow'] + 1}, {row['flow_rtt_ms']:g} ms", color, dashes
+        yield of_flow, f"{hidden}flow {row['flow'] + 1}, {row['flow_rtt_ms']:g} ms", color, dashes
 
 
 def _queue(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> None:
@@ -325,7 +325,8 @@ def _windows(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> 
     for of_flow, label, color, dashes in _each_flow(samples, flows):
         time, cwnd, inflight = of_flow["time_s"], of_flow["cwnd_packets"], of_flow["inflight_packets"]
         axes.plot(time, cwnd, color=color, linestyle=dashes, linewidth=1.6, alpha=0.5, label=f"{label}: cwnd")
-        axes.plot(time, inflight, color=color, linestyle=dashes, linewidth=0.7, label="in flight")
+        name = "_in flight" if label.startswith("_") else "in flight"
+        axes.plot(time, inflight, color=color, linestyle=dashes, linewidth=0.7, label=name)
     # The scale is that of the time after STARTUP.
     axes.set_ylim(0, 1.3 * float(samples.filter(pl.col("time_s") > 2)["cwnd_packets"].max() or 1))  # type: ignore[arg-type]
 
