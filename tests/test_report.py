@@ -461,6 +461,32 @@ def test_of_more_flows_than_there_are_styles_all_are_drawn(tmp_path: Path) -> No
     assert over_time.get_legend_handles_labels() == windows.get_legend_handles_labels() == ([], [])
 
 
+def test_small_buffers_that_two_decimals_of_a_bdp_do_not_tell_apart_are_cells_of_their_own() -> None:
+    of_path = {"bandwidth_mbps": 1000.0, "rtt_ms": 100.0}
+    rows = frame([
+        {**_row("bbr", 1.0, repeat, 1.0, buffer_bytes=size, **of_path), "run": f"{size}-{repeat}"}
+        for size in (20_000, 30_000) for repeat in range(2)
+    ], RUNS)  # fmt: skip
+    cells, axes = summary.cells(rows, no_grid)
+    assert axes == ["buffer_bytes"]
+    assert cells["n"].to_list() == [2, 2]
+    measured = summary.runs(rows)
+    assert [cell_phrase(measured, axes, [size]) for size in (20_000, 30_000)] == ["20000 B buffer", "30000 B buffer"]
+    assert "0 BDP buffer" not in ThroughputFigure(rows)._caption
+    assert "20000 B buffer" in ThroughputFigure(rows.filter(buffer_bytes=20_000))._caption
+
+
+def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> None:
+    rows = frame([_row("bbr", share, 0, 1.0) for share in (0.125, 0.12)], RUNS)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table.render(rows, "t", no_grid))
+    shown = console.file.getvalue().split()  # type: ignore[attr-defined]
+    assert {"12.5%", "12%"} <= set(shown)
+    described = [scenario({"contention": {"share": share}}).describe() for share in ("0.125", "0.07")]
+    assert "12.5% CPU" in described[0]
+    assert "7% CPU" in described[1]
+
+
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:
     out = io.StringIO()
     rows = frame([_row("bbr[/y]", 1.0, 0, 1.0), _row("\x1b[2J", 1.0, 0, 1.0)], RUNS)

@@ -149,6 +149,11 @@ def _shown(number: float, scales: dict[str, int], units: tuple[str, ...], smalle
     return f"{show_number(number)}{smallest}"
 
 
+def show_percent(fraction: float) -> str:
+    """Return a share or a probability in percent, for people: 12.5%."""
+    return f"{fraction * 100:g}%"
+
+
 def show_number(number: float) -> str:
     """Return a number with all its digits, and without an exponent (1e-05), which no parser here reads."""
     text = format(Decimal(repr(number)), "f")

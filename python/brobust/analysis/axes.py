@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from brobust import units
 from brobust.lazily import pl
 from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, RUNS, SENDER, TIME, Axis, Field
 from brobust.scenario.fields import ROWS
@@ -70,10 +71,8 @@ def axis_value(axis: str, value: object) -> str:
     """Return a value of an axis as people read it, without its unit."""
     if value is None:
         return "-"
-    if axis in ("share", "receiver_share"):
-        return f"{value:.0%}"
-    if axis == "loss":
-        return f"{value * 100:g}%"  # type: ignore[operator]
+    if axis in ("share", "receiver_share", "loss"):
+        return units.show_percent(float(value))  # type: ignore[arg-type]
     if axis == "phase" and str(value).isdigit():  # the column has words, and times in ns
         return TIME.show(int(str(value)))
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -103,8 +102,10 @@ def cell_phrase(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object
     """Return a phrase for the cell of these runs that has these values on these axes. A buffer is given in BDP if that
     is one number."""
     phrases = []
+    # BDPs have two decimals, which small buffers may have in common.
+    are_apart = runs["buffer_bdp"].n_unique() >= runs["buffer_bytes"].n_unique()
     for axis, value in zip(axes, values, strict=True):
         bdp = runs.filter(pl.col(axis) == value)["buffer_bdp"].unique().to_list() if axis == "buffer_bytes" else [None]
-        several = len(bdp) > 1 or bdp[0] is None
+        several = len(bdp) > 1 or bdp[0] is None or not are_apart
         phrases.append(axis_phrase(axis, value) if several else axis_phrase("buffer_bdp", bdp[0]))
     return ", ".join(phrases)

@@ -106,7 +106,8 @@ def varying(measured: pl.DataFrame) -> list[str]:
     """Return the axes along which this dataset has more than one value. A driver or timeslice that is missing only
     where the share is 1 does not count, since the share says the same, nor does what is missing only where there is no
     cross traffic. Nor does an axis count that differs only between backends. A buffer is in BDP if that takes fewer
-    numbers than bytes do, because bandwidth or RTT vary too, and no axis if it is one number."""
+    numbers than bytes do, because bandwidth or RTT vary too, and no axis if it is one number. Where two decimals of a
+    BDP do not tell the buffers of one path apart, it is in bytes."""
     contended, crossed = measured.filter(pl.col("share") < 1), measured.filter(pl.col("cross_load") > 0)
     axes = []
     for name in AXES:
@@ -116,10 +117,20 @@ def varying(measured: pl.DataFrame) -> list[str]:
             axes.append(name)
     if "flow_rtt_ms" in axes and "longest_rtt_ms" in axes:
         axes.remove("longest_rtt_ms")
-    if "buffer_bytes" in axes and (of_bdp := measured["buffer_bdp"].n_unique()) < measured["buffer_bytes"].n_unique():
+    of_bdp, of_bytes = (measured[name].n_unique() for name in ("buffer_bdp", "buffer_bytes"))
+    if "buffer_bytes" in axes and of_bdp < of_bytes and not _are_rounded_to_one(measured):
         place = axes.index("buffer_bytes")
         axes[place : place + 1] = ["buffer_bdp"] if of_bdp > 1 else []
     return axes
+
+
+def _are_rounded_to_one(measured: pl.DataFrame) -> bool:
+    """Whether several buffers of one path have the same number of BDPs, which has two decimals."""
+    paths = [
+        measured.select(pl.struct("bandwidth_mbps", "rtt_ms", name).n_unique()).item()
+        for name in ("buffer_bdp", "buffer_bytes")
+    ]
+    return bool(paths[0] < paths[1])
 
 
 # Fields in which runs of one cell may differ: each seed draws other random numbers, as each repeat does. And what an

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from functools import cached_property
 
-from brobust import files
+from brobust import files, units
 from brobust.dataset.store import Dataset
 from brobust.errors import BadInput, BrobustError
 from brobust.lazily import pl
@@ -108,6 +108,6 @@ def _named(dataset: Dataset, runs: pl.DataFrame) -> str:
         fields = known.get(row["scenario"], {})
         own = [(name, fields[name]) for name in differ if name in fields]
         apart = "".join(f", no {name}" if value == differences.NOTHING else f", {name} {value}" for name, value in own)
-        names.append(f"{row['run']} ({row['cc']}, {row['share']:.0%} CPU{apart})")
+        names.append(f"{row['run']} ({row['cc']}, {units.show_percent(row['share'])} CPU{apart})")
     more = [f"and {runs.height - SHOWN} more"] if runs.height > SHOWN else []
     return f"give one of {'; '.join([*names, *more])}"

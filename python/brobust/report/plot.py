@@ -341,7 +341,9 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Seque
     durations = sorted(set(runs["duration_s"].to_list()))
     seconds = "-".join(f"{one:g}" for one in dict.fromkeys([durations[0], durations[-1]]))
     fixed = []
-    for axis in ("bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "buffer_bdp"):
+    # BDPs have two decimals, which say too little of small buffers.
+    buffer = "buffer_bytes" if set(measured["buffer_bdp"]) == {0.0} else "buffer_bdp"
+    for axis in ("bandwidth_mbps", "rtt_ms", "longest_rtt_ms", buffer):
         values = measured[axis].unique().to_list()
         if len(values) == 1 and values[0] is not None:
             fixed.append(axis_phrase(axis, values[0]))

@@ -195,11 +195,11 @@ class Scenario(Table):
         if c.replay is not None:
             cpu = f"CPU as in {c.replay}"
         elif c.active:
-            cpu = f"{c.share:.0%} CPU in {units.show_time(c.timeslice)} slices ({self.driver_of(c)})"
+            cpu = f"{units.show_percent(c.share)} CPU in {units.show_time(c.timeslice)} slices ({self.driver_of(c)})"
         if c.vcpus > 1:
             cpu += f", {c.vcpus} vCPUs"
         if self.cross_traffic.load:
-            flows += f" beside {self.cross_traffic.load:.0%} cross traffic"
+            flows += f" beside {units.show_percent(self.cross_traffic.load)} cross traffic"
         return f"{flows}, {units.show_rate(self.path.bandwidth)}, RTT {units.show_time(self.path.rtt)}, {cpu}"
 
 
