@@ -307,6 +307,26 @@ def test_standard_output_that_cannot_be_written_is_one_line(arguments: list[str]
     assert (done.returncode, done.stderr) == (1, said)
 
 
+@pytest.mark.parametrize("stream", [0, 1, 2])
+@pytest.mark.parametrize("arguments", [["docs"], ["watch", "--explain"], ["plot", "nowhere"]])
+def test_closed_standard_streams_are_as_those_that_nobody_reads(arguments: list[str], stream: int) -> None:
+    closed = ["sh", "-c", f'exec "$@" {stream}>&-', "sh", sys.executable, "-m", "brobust", *arguments]
+    done = subprocess.run(closed, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, timeout=60)
+    expected = 2 if arguments[-1] == "nowhere" else 0
+    assert (done.returncode, "mistake" in done.stderr) == (expected, False)
+    assert "brobust: " not in done.stdout
+
+
+def test_a_reader_that_has_read_enough_is_no_failure(tmp_path: Path) -> None:
+    made_up.dataset(tmp_path, Grid({"contention": {"share": [1, 0.5]}}))
+    command = [sys.executable, "-m", "brobust", "plot", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+
+
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [

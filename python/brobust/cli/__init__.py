@@ -100,6 +100,7 @@ def _global(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the `brobust` command."""
     warnings.showwarning = _warn
+    output.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # because a file name need not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -120,7 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = _refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of the pipe has closed it, as `head` does
         status = 0
-    except (SystemExit, GeneratorExit):
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        status = 0  # typer has made it of a pipe that is closed
+    except GeneratorExit:
         raise
     except BaseException as error:  # not Exception: a panic of Rust code is not one
         if debugging():

@@ -14,6 +14,14 @@ from brobust.errors import WriteFailed, reason
 from brobust.files import why_not_written
 
 
+def open_closed_streams() -> None:
+    """Open /dev/null in place of standard streams that were closed (`>&-`), for which Python has None: else the next
+    file that is opened would get a closed one's number, and what is printed to it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
+
+
 @contextmanager
 def written() -> Iterator[None]:
     """Raise WriteFailed if what the block prints cannot be written. A closed pipe and a terminal that is gone are other
@@ -28,9 +36,8 @@ def written() -> Iterator[None]:
 
 def flush() -> None:
     """Write what is printed and still in memory."""
-    if sys.stdout is not None:
-        with written():
-            sys.stdout.flush()
+    with written():
+        sys.stdout.flush()
 
 
 def open_page(address: str) -> None:
@@ -45,8 +52,7 @@ def end() -> None:
     """Write what is left, or drop it: Python would try once more at its end, and complain."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:
-                stream.flush()
+            stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         except ValueError:  # closed already
