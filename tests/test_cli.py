@@ -3,12 +3,15 @@
 import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 from typer.main import get_command
 
@@ -17,13 +20,17 @@ from brobust import SCHEMA_VERSION, backends
 from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, main, measuring, run
+from brobust.cli.explore import explore
 from brobust.cli.lazy import HostCommand, Later, first_paragraph
-from brobust.dataset import Dataset, Measured
-from brobust.errors import BadInput, MissingSupport
+from brobust.dataset import Dataset, Measured, recordings
+from brobust.errors import BadInput, Interrupted, MissingSupport
 from brobust.host.programs import host_program
+from brobust.kernels import virtual as virtual_kernels
+from brobust.report.reproduced import Reproduced
 from brobust.scenario import Grid, Scenario
 from brobust.scenario.description import PANELS
 from brobust.scenario.fields import ROWS
+from brobust.series import runner
 from conftest import Brobust
 
 VM = ["--backend", "vm"]
@@ -305,6 +312,36 @@ def test_standard_output_that_cannot_be_written_is_one_line(arguments: list[str]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     said = "brobust: standard output cannot be written: no space left on device; make room, then repeat the command\n"
     assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_commands_that_a_message_suggests_name_a_path_as_a_shell_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, grid = tmp_path / "my data", Grid({"repeat": 2})
+    dataset = made_up.dataset(place, grid)
+
+    def interrupted(*_: object) -> Iterator[runner.Progress]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(runner, "remaining", lambda *_: grid.runs()[:1])
+    monkeypatch.setattr(measuring, "check_builds", lambda *_, **__: [])
+    monkeypatch.setattr(runner, "measure", interrupted)
+    with pytest.raises(Interrupted) as ended:
+        measuring.measure(grid, dataset, as_json=False)
+    threads = recordings.Threads("x", None, pl.DataFrame())
+    monkeypatch.setattr(recordings, "read", lambda _: threads)
+    (place / "of threads").touch()
+    with pytest.raises(BadInput) as no_sockets:
+        explore(place / "of threads")
+    with pytest.raises(BadInput) as unfinished:
+        Reproduced(place)
+    said = [str(ended.value), str(no_sockets.value), str(unfinished.value)]
+    said.append(f"`{virtual_kernels.build_command('virtual-own', str(place))}`")
+    paths = [shlex.split(re.findall("`(.*)`", one)[0]) for one in said]
+    assert [str(place), str(place / "of threads"), str(place), str(place)] == [
+        next(word for word in words if "/" in word) for words in paths
+    ]
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])

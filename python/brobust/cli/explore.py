@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,8 @@ def explore(
 
     recorded = recordings.read(source) if source is not None and files.is_file(source) else None
     if isinstance(recorded, recordings.Threads):
-        raise BadInput(f"{source}: has threads, and the page shows sockets; `brobust trace {source}` shows threads")
+        command = f"brobust trace {shlex.quote(str(source))}"
+        raise BadInput(f"{source}: has threads, and the page shows sockets; `{command}` shows threads")
     opened = None if source is None or recorded is not None else Dataset.open(source)
     backends.check([Scenario()], jobs=1)
     answers = Answers(opened, recorded)

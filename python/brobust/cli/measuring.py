@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ def check_builds(grid: Grid, dataset: Dataset, is_complete: bool) -> list[str]:
 def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, str]:
     """Return what is left of a series that has ended early, None if that is nothing, and how to complete it."""
     done = len(dataset.finished())
-    how = go_on or f"`brobust run --resume --out {dataset.directory}`"
+    how = go_on or f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}`"
     if not done and dataset.discard_if_empty():
         return None, how
     return f"{done} of {len(grid.runs())} runs are in {dataset.directory}", f"go on with {how}"

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -217,7 +218,7 @@ def build_command(name: str, source: str = "") -> str:
     """Return the command that builds a kernel of this name."""
     if _DEBIAN_NAME.fullmatch(name):
         return f"brobust kernel build {name}"
-    return f"brobust kernel build --source {source or 'DIR'} --name {name}"
+    return f"brobust kernel build --source {shlex.quote(source or 'DIR')} --name {name}"
 
 
 def cache_root() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -46,9 +47,8 @@ class Reproduced:
             if unknown := found - set(VERDICTS):
                 raise ValueError(f"unknown verdicts: {unknown}")
         except (BadInput, ValueError, RecursionError):
-            raise BadInput(
-                f"{directory} holds no finished reproduction; `brobust reproduce PAPER --out {directory}` makes one"
-            ) from None
+            command = f"brobust reproduce PAPER --out {shlex.quote(str(directory))}"
+            raise BadInput(f"{directory} holds no finished reproduction; `{command}` makes one") from None
         self.studies = written.studies or of_paper(written.paper)
 
 
