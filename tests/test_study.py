@@ -25,7 +25,7 @@ from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
 from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, Dataset, Measured, frame
 from brobust.errors import BadInput
-from brobust.report import sheets
+from brobust.report import plot, sheets
 from brobust.report.study import check, draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
@@ -343,6 +343,24 @@ def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> N
     study = model.Study(paper="mine", figure="1", title="trains", figures=figures)
     drawn = {file.name for file in draw(study, evidence, tmp_path / "figures")}
     assert drawn == {f"mine-1-{name}.{end}" for name in ("gaps", "trains") for end in ("png", "svg")}
+
+
+def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": ["bbr", "cubic"]}], "repeat": 3})
+    dataset = made_up.dataset(tmp_path / "data", grid, lambda _: {"throughput_mbps": 9.0})
+    evidence = Evidence(Tables(dataset), [run.id for run in grid.runs()])
+    figure = Figure(name="a", title="a", kind="bars", value="utilization")
+    study = model.Study(paper="mine", figure="1", title="bars", figures=[figure])
+    saved: list[tuple[Any, str]] = []
+    monkeypatch.setattr(plot, "save", lambda canvas, _, caption: saved.append((canvas, caption)) or [])
+    assert list(draw(study, evidence, tmp_path / "figures")) == []
+    ((canvas, caption),) = saved
+    percent = [bar.get_width() for bar in canvas.axes[0].patches]
+    assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 2
+    assert canvas.axes[0].get_xlabel().endswith("[%]")
+    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}6 runs" in caption
 
 
 def test_all_checks_of_a_claim_must_hold(evidence: Evidence) -> None:

@@ -206,17 +206,17 @@ class ThroughputFigure:
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Return the positions at which something was measured."""
-        return sorted({x * _scale(self.x) for x in rows[self.x].drop_nulls()})
+        return sorted({x * scale(self.x) for x in rows[self.x].drop_nulls()})
 
     def _points(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return for each x the statistic as `value`, the median's confidence interval (NaN where there is none), and
         the values of `each` run."""
-        of_cell = pl.col(self._value).cast(pl.Float64).sort() * _scale(self._value)
+        of_cell = pl.col(self._value).cast(pl.Float64).sort() * scale(self._value)
         if self._value in summary.REQUEST_TIMES:  # the runs that have it are the fast ones: there is no point of them
             rows = rows.filter(pl.col(self._value).is_not_null().all().over(self.x))
         cells = (
             rows.filter(pl.col(self._value).is_not_null())
-            .group_by(x=pl.col(self.x) * _scale(self.x))
+            .group_by(x=pl.col(self.x) * scale(self.x))
             .agg(each=of_cell)
             .sort("x")
         )
@@ -244,7 +244,7 @@ class ThroughputFigure:
                 plotext.plot(xs, ys, color=color, marker="braille" if colors else marker, label=control)
         ticks = self._ticks(rows)
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
-        plotext.ylim(0, float(rows[self._value].max() or 1) * _scale(self._value) * 1.05)  # type: ignore[arg-type]
+        plotext.ylim(0, float(rows[self._value].max() or 1) * scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(LABELS[self.x])
         where = f", {cell_phrase(self._runs, self._panel_axes, self._panels[0])}" if self._panel_axes else ""
         plotext.title(f"{self._stat}: {VALUES[self._value]}{where}")
@@ -319,7 +319,8 @@ def _with_strides(measured: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _scale(axis: str) -> int:
+def scale(axis: str) -> int:
+    """Return what the numbers of an axis, or a metric, are multiplied by in figures: those in percent by 100."""
     return 100 if axis in PERCENT else 1
 
 
@@ -335,9 +336,11 @@ def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
     return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
-def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Sequence[str] = ()) -> str:
+def caption(
+    runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Sequence[str] = (), point: Sequence[str] = ()
+) -> str:
     """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel.
-    `fields`: what tells cells apart besides the axes."""
+    `fields`: what tells cells apart besides the axes. `point`: what tells the figure's points apart, if not cells."""
     durations = sorted(set(runs["duration_s"].to_list()))
     seconds = "-".join(f"{one:g}" for one in dict.fromkeys([durations[0], durations[-1]]))
     fixed = []
@@ -357,7 +360,7 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Seque
     if len(slices) == 1:
         drivers = contended["driver"].unique()
         fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
-    count = runs_of_a_cell(measured, [*(summary.varying(measured) or ["cc"]), *fields])
+    count = runs_of_a_cell(measured, point or [*(summary.varying(measured) or ["cc"]), *fields])
     n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height

@@ -151,7 +151,7 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
     with plot.new_figure(8, 1.6 + 0.45 * len(controls), font=10) as canvas:
         axes = canvas.subplots()
         for place, control in enumerate(controls):
-            each = values.filter(cc=control)["value"].sort().to_list()
+            each = (values.filter(cc=control)["value"].sort() * plot.scale(figure.value)).to_list()
             median = statistics.median(each)
             low, high = confidence.of_median(each) or (median, median)
             axes.barh(place, median, height=0.6, color=plot.STYLES[0][0], alpha=0.75)
@@ -161,7 +161,7 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
         axes.set_xlim(left=0)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(plot.VALUES[figure.value])
-        return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat))
+        return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat, point=["cc"]))
 
 
 # What stands in a square, so that a verdict needs no colour; and its colour.
