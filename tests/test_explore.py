@@ -269,6 +269,22 @@ def test_a_dataset_is_shown_along_two_axes_or_along_its_only_one(tmp_path: Path)
         next(answers.answer_cells("share", "reason", "throughput_mbps"))
 
 
+def test_a_run_that_answered_too_few_requests_is_the_slowest_of_its_cell(tmp_path: Path) -> None:
+    grid = Grid({"kernel": "virtual-6.12", "contention": {"share": [1, 0.5]}, "repeat": 3})
+
+    def asked(run: Run) -> dict[str, Any]:
+        few = run.repeat > 0 and run.scenario.contention.share < 1
+        return {"requests": 100, "requests_answered": 50, "request_median_ms": None if few else 10.0 + run.repeat}
+
+    answers = Answers(made_up.dataset(tmp_path / "data", grid, asked))
+    (found,) = answers.answer_cells("share", "share", "request_median_ms")
+    contended, undisturbed = found["cells"][0]
+    assert [undisturbed[name] for name in ("median", "low", "high")] == [11.0, 10.0, 12.0]
+    assert [contended[name] for name in ("median", "low", "high")] == [None, 10.0, None]
+    assert [one["value"] for one in contended["runs"]] == [10.0, None, None]
+    json.dumps(found, allow_nan=False)
+
+
 def test_times_of_the_phase_stand_in_their_order(tmp_path: Path) -> None:
     grid = Grid({"kernel": "virtual-6.12", "contention": {"share": 0.5, "phase": ["10ms", "5ms", "random"]}})
     (cells,) = Answers(made_up.dataset(tmp_path / "data", grid)).answer_cells("phase", "phase", "throughput_mbps")
