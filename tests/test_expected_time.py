@@ -121,6 +121,11 @@ def test_each_backends_runs_cost_what_those_of_the_same_backend_have_cost() -> N
     assert seconds == pytest.approx(3 * 0.5 + 3 * 12.0)
 
 
+def test_no_more_runs_are_measured_at_a_time_than_there_are() -> None:
+    (run,) = Grid({"path": {"bandwidth": "20mbit"}, "duration": "10s"}).runs()
+    assert expected_seconds([run], Measured(virtual=30.0), jobs=64) == pytest.approx(30.0)  # type: ignore[arg-type]
+
+
 def test_what_runs_of_another_size_cost_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataset of short runs at low rates grows by long ones at high rates."""
     monkeypatch.setattr(expected_time, "_probe", lambda: (0.5, 0.001))

@@ -37,7 +37,7 @@ def expected_seconds(runs: Sequence[Run], dataset: Dataset | None, jobs: int | N
 
 
 def _on_one_backend(backend: str, runs: Sequence[Run], done: pl.DataFrame | None, jobs: int | None) -> float:
-    at_once = (jobs or len(os.sched_getaffinity(0))) if backend == "virtual" else 1
+    at_once = min(jobs or len(os.sched_getaffinity(0)), len(runs)) if backend == "virtual" else 1
     units = sum(_units(run) for run in runs)
     if done is not None:
         of_these = done.filter((pl.col("backend") == backend) & pl.col("wall_s").is_not_null())
