@@ -12,6 +12,7 @@ from brobust.analysis import agreement
 from brobust.cli.validate import _finite
 from brobust.dataset import Dataset
 from brobust.errors import RunFailed
+from brobust.report import plot
 from brobust.report import validation as drawing
 from brobust.scenario import Grid
 from brobust.series import validation
@@ -63,7 +64,8 @@ def rows(*throughputs: float, outcome: str = "ok") -> pl.DataFrame:
             "run": [f"r{number}" for number in range(len(throughputs))],
             "flow": 0, "kernel": "debian-6.12", "cc": "bbr", "timeslice_ms": 10.0, "share": 0.5, "outcome": outcome,
             "throughput_mbps": throughputs, "settled_mbps": [rate * 2 for rate in throughputs],
-            "retransmits": 3, "rtt_mean_ms": 12.0,
+            "retransmits": 3, "rtt_mean_ms": 12.0, "accelerator": "tcg", "bandwidth_mbps": 20.0, "rtt_ms": 10.0,
+            "buffer_bytes": 100_000, "duration_s": 5.0, "driver": "deadline",
         }
     )  # fmt: skip
 
@@ -78,14 +80,33 @@ def test_cells_are_compared_by_their_medians() -> None:
     assert not found.reached
 
 
+def test_bandwidths_and_what_else_the_options_may_list_are_cells_of_their_own() -> None:
+    twice = pl.Series("bandwidth_mbps", [10.0, 10.0, 10.0, 50.0, 50.0, 50.0])
+    real = rows(1.0, 1.0, 1.0, 9.0, 9.0, 9.0).with_columns(twice)
+    cells = agreement.compare(real, rows(1.0, 1.0, 1.0, 18.0, 18.0, 18.0))
+    assert cells.select("bandwidth_mbps", "n", "ratio").rows() == [(10.0, 3, 1.0), (50.0, 3, 2.0)]
+    assert "rtt_ms" not in cells.columns
+    whole = agreement.agreement(cells)
+    shown = drawing.render(cells, whole, whole)
+    assert (shown.columns[0].header, list(shown.columns[0].cells)) == ("bandwidth", ["Mbit/s", "10", "50"])
+    assert [drawing._as_report(cell, "vm")["bandwidth_mbps"] for cell in cells.iter_rows(named=True)] == [10.0, 50.0]
+
+
 @pytest.mark.filterwarnings("error")
-def test_a_cell_in_which_one_backend_carried_nothing_is_infinitely_far_apart(tmp_path: Path) -> None:
+def test_a_cell_in_which_one_backend_carried_nothing_is_infinitely_far_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     starved = rows(0.0).with_columns(pl.lit(None, pl.Float64).alias("settled_mbps"), rtt_mean_ms=None)
     cells = agreement.compare(starved, rows(1.0))
     whole = agreement.agreement(cells)
     assert whole.median == whole.p90 == math.inf and not whole.reached
     assert drawing.render(cells, whole, whole).row_count == 2
     assert all(file.exists() for file in drawing.draw(cells, whole, tmp_path))
+    many = pl.concat([cells.with_columns(cc=pl.lit(f"c{number}")) for number in range(9)])
+    points: list[str] = []
+    monkeypatch.setattr(plot, "save", lambda figure, *_: points.extend(figure.axes[0].get_legend_handles_labels()[1]))
+    drawing.draw(many, whole, tmp_path)
+    assert points == [f"c{number}" for number in range(9)]
     assert _finite(cells.row(0, named=True))["ratio"] is None
     with pytest.raises(RunFailed, match="no run carried anything after its first seconds"):
         agreement.agreement(cells, "settled_ratio")

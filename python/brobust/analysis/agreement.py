@@ -14,6 +14,8 @@ from brobust.errors import RunFailed
 AIMS = (0.05, 0.20)
 AIMS_WITH_UML = (0.02, 0.10)
 CELL = ("kernel", "cc", "timeslice_ms", "share")
+# What else tells cells apart where it varies: `brobust validate` takes lists of these, too.
+MAY_VARY = ("accelerator", "bandwidth_mbps", "rtt_ms", "buffer_bytes", "duration_s", "driver")
 COMPARED = ("throughput_mbps", "settled_mbps", "retransmits", "rtt_mean_ms")
 # In its first seconds a flow is in Startup, under contention, where the backends differ most.
 SETTLED_AFTER_S = 2
@@ -42,25 +44,31 @@ def settled(throughput: pl.DataFrame, run: str) -> pl.DataFrame:
 
 
 def compare(real: pl.DataFrame, virtual: pl.DataFrame, backend: str = "vm") -> pl.DataFrame:
-    """Return one row per cell: medians over its runs on both backends, and the ratios of the throughputs.
+    """Return one row per cell: medians over its runs on both backends, and the ratios of the throughputs. Of MAY_VARY
+    it has the columns that vary.
 
-    Both tables have a row per run and flow, with the columns of CELL and COMPARED; in both, `run` is that in real time.
+    Both tables have a row per run and flow, with the columns of CELL and COMPARED, the one in real time also with those
+    of MAY_VARY; in both, `run` is that in real time.
     `backend` is the name of that in real time, with which its columns begin: vm_throughput_mbps.
     """
-    cells = real.filter(pl.col("outcome") != "failed").select("run", "flow", *CELL, *COMPARED)
+    measured = real.filter(pl.col("outcome") != "failed")
+    contended = measured.filter(pl.col("share") < 1)
+    # Undisturbed runs have no driver, as their share says.
+    vary = [name for name in MAY_VARY if (contended if name == "driver" else measured)[name].n_unique() > 1]
+    cells = measured.select("run", "flow", *CELL, *vary, *COMPARED)
     both = cells.join(virtual.select("run", "flow", *COMPARED), on=["run", "flow"], suffix="_virtual")
     if both.is_empty():
         raise RunFailed(f"no run on {backend} was measured, so there is nothing to compare")
     medians = [pl.col(name).median().alias(f"{backend}_{name}") for name in COMPARED]
     medians += [pl.col(f"{name}_virtual").median().alias(f"virtual_{name}") for name in COMPARED]
     return (
-        both.group_by(CELL)
+        both.group_by(*vary, *CELL)
         .agg(pl.len().alias("n"), *medians)
         .with_columns(
             (pl.col("virtual_throughput_mbps") / pl.col(f"{backend}_throughput_mbps")).alias("ratio"),
             (pl.col("virtual_settled_mbps") / pl.col(f"{backend}_settled_mbps")).alias("settled_ratio"),
         )
-        .sort("kernel", "timeslice_ms", "cc", "share", descending=[False, False, False, True], nulls_last=False)
+        .sort(*vary, "kernel", "timeslice_ms", "cc", pl.col("share").neg(), nulls_last=False)
     )
 
 

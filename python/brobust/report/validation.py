@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from rich.table import Table
 
-from brobust.analysis.agreement import SETTLED_AFTER_S, Agreement
+from brobust.analysis.agreement import MAY_VARY, SETTLED_AFTER_S, Agreement
+from brobust.analysis.axes import NAMED, axis_value
 from brobust.cc import names as cc_names
 from brobust.host.machine import public_release
 from brobust.kernels import virtual as virtual_kernels
@@ -22,14 +24,19 @@ def render(cells: pl.DataFrame, found: Agreement, settled: Agreement, backend: s
         title=f"the same cells on {backend} and virtual: medians", title_style="bold", box=None, padding=(0, 1, 0, 0),
         pad_edge=False,
     )  # fmt: skip
+    vary = [name for name in ("kernel", *MAY_VARY) if name in cells.columns and cells[name].n_unique() > 1]
+    for name in vary:
+        table.add_column(NAMED[name].axis.heading if name in NAMED else "duration", justify="right", no_wrap=True)
     for name in ("cc", "slice", "share", "n", backend, "virtual", "ratio", "settled", "retrans", "RTT"):
         table.add_column(name, justify="left" if name == "cc" else "right", no_wrap=True)
+    of_vary = [NAMED[name].unit if name in NAMED else "s" for name in vary]
     units = ["", "ms", "%", "", "Mbit/s", "Mbit/s", "", "", f"{backend}/virt", f"{backend}/virt ms"]
-    table.add_row(*units, style="dim")
+    table.add_row(*of_vary, *units, style="dim")
     for cell in cells.iter_rows(named=True):
         timeslice, real = cell["timeslice_ms"], cell[f"{backend}_throughput_mbps"]
         table.add_row(
-            cell["cc"], "-" if timeslice is None else f"{timeslice:g}", f"{cell['share'] * 100:.0f}", str(cell["n"]),
+            *(axis_value(name, cell[name]) for name in vary),
+            cell["cc"], "-" if timeslice is None else f"{timeslice:g}", f"{cell['share'] * 100:g}", str(cell["n"]),
             f"{real:.2f}", f"{cell['virtual_throughput_mbps']:.2f}", _number(cell["ratio"], 3),
             _number(cell["settled_ratio"], 3),
             f"{_number(cell[f'{backend}_retransmits'], 0)}/{_number(cell['virtual_retransmits'], 0)}",
@@ -83,7 +90,14 @@ def for_report(
 
 
 def _as_report(cell: dict[str, Any], backend: str) -> dict[str, Any]:
-    named = {"cc": _public(cell["cc"]), "share": cell["share"], "timeslice_ms": cell["timeslice_ms"], "n": cell["n"]}
+    vary = {name: cell[name] for name in MAY_VARY if name in cell}
+    named = {
+        **vary,
+        "cc": _public(cell["cc"]),
+        "share": cell["share"],
+        "timeslice_ms": cell["timeslice_ms"],
+        "n": cell["n"],
+    }
     measured = ("throughput_mbps", "retransmits", "rtt_mean_ms")
     figures = {name: cell[name] for both in measured for name in (f"{backend}_{both}", f"virtual_{both}")}
     ratios = {name: cell[name] for name in ("ratio", "settled_ratio")}
@@ -130,7 +144,7 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = 
     ends = [low / 1.3, high * 1.3]
     axes.fill_between(ends, [end / 1.2 for end in ends], [end * 1.2 for end in ends], color="0.92", zorder=0)
     axes.plot(ends, ends, color="0.6", linewidth=1, zorder=1)
-    for (color, marker, _), cc in zip(STYLES, sorted(cells["cc"].unique(), key=control_order), strict=False):
+    for (color, marker, _), cc in zip(cycle(STYLES), sorted(cells["cc"].unique(), key=control_order), strict=False):
         of_cc = cells.filter(cc=cc)
         axes.plot(of_cc[f"{backend}_throughput_mbps"], of_cc["virtual_throughput_mbps"], marker, color=color, label=cc)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
