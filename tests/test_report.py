@@ -14,9 +14,9 @@ from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
 from brobust.analysis.metrics import Evidence, Tables
 from brobust.cli.plot import draw
-from brobust.dataset import RUNS, TABLES, Dataset, Measured, frame
+from brobust.dataset import RUNS, TABLES, Dataset, Measured, find, frame
 from brobust.errors import BadInput
-from brobust.report import programs, table
+from brobust.report import over_time, programs, table
 from brobust.report.console import Console
 from brobust.report.plot import ThroughputFigure
 from brobust.scenario import Grid, Run
@@ -441,24 +441,24 @@ def _drawn_flows(tmp_path: Path, count: int) -> "tuple[Axes, Axes]":
     dataset = Dataset.create(tmp_path / "data", grid, {})
     dataset.append(run.id, Measured(made_up.rows(run), throughput, samples))
     evidence = Evidence(Tables(dataset), [run.id])
-    over_time, windows = Figure().subplots(2)
-    PANELS["flows_over_time"].draw(over_time, evidence.flow_throughput, evidence.flows, "")
+    throughputs, windows = Figure().subplots(2)
+    PANELS["flows_over_time"].draw(throughputs, evidence.flow_throughput, evidence.flows, "")
     PANELS["windows"].draw(windows, evidence.samples, evidence.flows, "")
-    return over_time, windows
+    return throughputs, windows
 
 
 def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent(tmp_path: Path) -> None:
-    over_time, windows = _drawn_flows(tmp_path, 2)
-    assert [line.get_xdata()[0] for line in over_time.lines] == [0.5, 2.5]
-    assert over_time.get_legend_handles_labels()[1] == ["flow 1, 10 ms", "flow 2, 10 ms"]
+    throughputs, windows = _drawn_flows(tmp_path, 2)
+    assert [line.get_xdata()[0] for line in throughputs.lines] == [0.5, 2.5]
+    assert throughputs.get_legend_handles_labels()[1] == ["flow 1, 10 ms", "flow 2, 10 ms"]
     assert len(windows.get_legend_handles_labels()[1]) == 4
 
 
 def test_of_more_flows_than_there_are_styles_all_are_drawn(tmp_path: Path) -> None:
-    over_time, windows = _drawn_flows(tmp_path, 9)
-    assert [line.get_xdata()[0] for line in over_time.lines] == [2 * flow + 0.5 for flow in range(9)]
+    throughputs, windows = _drawn_flows(tmp_path, 9)
+    assert [line.get_xdata()[0] for line in throughputs.lines] == [2 * flow + 0.5 for flow in range(9)]
     assert len(windows.lines) == 18
-    assert over_time.get_legend_handles_labels() == windows.get_legend_handles_labels() == ([], [])
+    assert throughputs.get_legend_handles_labels() == windows.get_legend_handles_labels() == ([], [])
 
 
 def test_small_buffers_that_two_decimals_of_a_bdp_do_not_tell_apart_are_cells_of_their_own() -> None:
@@ -485,6 +485,21 @@ def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> No
     described = [scenario({"contention": {"share": share}}).describe() for share in ("0.125", "0.07")]
     assert "12.5% CPU" in described[0]
     assert "7% CPU" in described[1]
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "grey: a sender had no CPU"), (3000, "not drawn: the 3,000 times")])
+def test_a_run_over_time_says_whether_its_off_times_are_drawn(tmp_path: Path, count: int, said: str) -> None:
+    grid = Grid({"contention": {"share": 0.5}, "duration": "60s"})
+    (run,) = grid.runs()
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    throughput = [{"run": run.id, "flow": 0, "time_s": 0.1, "throughput_mbps": 9.0}]
+    off = [
+        {"run": run.id, "sender": 1, "kind": "off", "start_s": 0.02 * at, "duration_ms": 10.0} for at in range(count)
+    ]
+    dataset.append(run.id, Measured(made_up.rows(run), throughput, offtimes=off))
+    (axes,) = over_time.figure(find(dataset, run.id)).axes
+    assert said in axes.get_xlabel()
+    assert len(axes.patches) == (count if "grey" in said else 0)
 
 
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:
