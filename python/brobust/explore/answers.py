@@ -155,14 +155,14 @@ class Answers:
         # A time in which too few requests were answered is the longest, but no number.
         of_run = summary.request_time(metric) if metric in summary.REQUEST_TIMES else pl.col(metric)
         value = pl.col("value")
-        of_cell = zip(CELL, (value.median(), value.min(), value.max()), strict=True)
+        shown = zip(CELL, (value.median(), value.min(), value.max()), strict=True)
         cells = (
             measured.with_columns(value=of_run.cast(pl.Float64) * (100 if metric in PERCENT else 1))
             .sort(value)
             .group_by(*{x, y})
             .agg(
                 runs=pl.struct("run", "cc", _known(value).alias("value")),
-                **{name: _known(one) for name, one in of_cell},
+                **{name: _known(one) for name, one in shown},
             )
         )
         xs, ys = (measured.select(axis).unique().sort(in_order([axis])).to_series().to_list() for axis in (x, y))
