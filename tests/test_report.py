@@ -409,6 +409,14 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
     assert said["cc"] == "bbr+cubic"
 
 
+def test_of_unfaithful_runs_the_table_says_all_that_this_may_mean() -> None:
+    """A run that nothing was taken from is unfaithful, too, if no byte arrived."""
+    rows = frame([_row("bbr", 1.0, 0, 0.0, outcome="unfaithful", reason="no byte reached the receiver")], RUNS)
+    assert "(k!): k of them did not get the requested contention, or delivered nothing" in str(
+        table.render(rows, "t", no_grid).caption
+    )
+
+
 def test_a_run_has_the_mean_of_its_flows_rtts_and_no_number_of_one_flow() -> None:
     flows = [{"flow": 0, "rtt_mean_ms": 10.0, "rtt_p99_ms": 12.0, "bbr_version": 1}, {"flow": 1, "rtt_mean_ms": 50.0}]
     rows = [{**_row("bbr", 1.0, 0, 9.0), **flow} for flow in flows]

@@ -32,6 +32,7 @@ def compare(
     from brobust.analysis import compare as comparing
     from brobust.dataset import Dataset
     from brobust.report.console import Console
+    from brobust.report.table import UNFAITHFUL
 
     datasets = [Dataset.open(directory) for directory in (first, second)]
     cells = comparing.compare(datasets[0], datasets[1], tolerance)
@@ -46,7 +47,7 @@ def compare(
         print(f"{len(cells)} cells: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
         for name, dataset in zip("AB", datasets, strict=True):
             if unfaithful := dataset.runs().filter(outcome="unfaithful")["run"].n_unique():
-                print(f"{unfaithful} run(s) of {name} did not get the requested contention; the dataset says why")
+                print(f"{unfaithful} run(s) of {name} {UNFAITHFUL}")
     if counts[comparing.WORSE]:
         raise typer.Exit(1)
 

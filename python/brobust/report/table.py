@@ -21,6 +21,9 @@ COMPLETION = {
     "requests_per_s": "req/s", "request_median_ms": "p50 ms", "request_p99_ms": "p99 ms",
 }  # fmt: skip
 
+# What is said of runs with this outcome; the column `reason` has each one's.
+UNFAITHFUL = "did not get the requested contention, or delivered nothing; the dataset says why"
+
 GAP = 2  # between two columns
 NARROW = 80  # columns of text, which any terminal has
 
@@ -79,6 +82,6 @@ def _caption(table: pl.DataFrame) -> str:
             text += f"; completion: of the {sized.count()} of {len(sized)} flows that were through"
     text += _unanswered(table)
     if "unfaithful" in set(table["outcome"]):
-        text += "; (k!): k of them did not get the requested contention; the dataset says why"
+        text += f"; (k!): k of them {UNFAITHFUL}"
     text = "; ".join([text, *summary.versions(table)])
     return text + (f"; {failed} run(s) failed and are left out" if failed else "")
