@@ -462,6 +462,25 @@ def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent(tmp_path: Pa
     assert len(windows.get_legend_handles_labels()[1]) == 4
 
 
+@pytest.mark.parametrize("kind", ["model", "inflight", "gains", "sent"])
+def test_no_line_of_a_run_goes_from_one_flow_to_another(kind: str) -> None:
+    from matplotlib.figure import Figure  # only here: tests/test_extras.py imports this file without it
+
+    from brobust.report.study import PANELS, RATES
+
+    columns = ("inflight_bdp", "inflight_packets", "pacing_gain", *RATES)
+    samples = [
+        {"run": "a", "flow": number % 2, "time_s": number / 100, **dict.fromkeys(columns, float(1 + number % 2))}
+        for number in range(20)
+    ]
+    axes = Figure().subplots()
+    PANELS[kind].draw(axes, frame(samples, TABLES["samples"]), frame([], RUNS), "black")
+    assert len(axes.lines) > 1
+    assert all(len(set(line.get_ydata())) == 1 for line in axes.lines)
+    names = axes.get_legend_handles_labels()[1]
+    assert len(set(names)) == len(names)
+
+
 def test_of_more_flows_than_there_are_styles_all_are_drawn(tmp_path: Path) -> None:
     throughputs, windows = _drawn_flows(tmp_path, 9)
     assert [line.get_xdata()[0] for line in throughputs.lines] == [2 * flow + 0.5 for flow in range(9)]

@@ -331,31 +331,44 @@ def _windows(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> 
     axes.set_ylim(0, 1.3 * float(samples.filter(pl.col("time_s") > 2)["cwnd_packets"].max() or 1))  # type: ignore[arg-type]
 
 
+def _lines_of_flows(samples: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, str]]:
+    """Yield the samples of each flow, and of each connection of programs, with what the names of its lines begin with:
+    only the first one's are in the legend, since the others have the same colours."""
+    for number, of_flow in enumerate(samples.partition_by("flow", "connection", maintain_order=True)):
+        yield of_flow, "_" if number else ""
+
+
 def _rates(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, __: str) -> None:
-    samples = _thinned(samples)
-    for (column, label), (color, _marker, dashes) in zip(RATES.items(), plot.STYLES, strict=False):
-        axes.plot(samples["time_s"], samples[column], color=color, linestyle=dashes, linewidth=1.1, label=label)
+    for every, hidden in _lines_of_flows(samples):
+        of_flow = _thinned(every)
+        for (column, label), (color, _marker, dashes) in zip(RATES.items(), plot.STYLES, strict=False):
+            name = f"{hidden}{label}"
+            axes.plot(of_flow["time_s"], of_flow[column], color=color, linestyle=dashes, linewidth=1.1, label=name)
 
 
 def _inflight(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
-    samples = _thinned(samples)
-    axes.plot(samples["time_s"], samples["inflight_bdp"], color=color, linewidth=0.9)
+    for every, _hidden in _lines_of_flows(samples):
+        of_flow = _thinned(every)
+        axes.plot(of_flow["time_s"], of_flow["inflight_bdp"], color=color, linewidth=0.9)
     axes.axhline(1, color="#000000", linewidth=0.8, linestyle="--")
     axes.set_ylim(0, 4)
 
 
 def _gains(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
-    axes.step(samples["time_s"], samples["pacing_gain"], color=color, linewidth=0.9, where="post", label="pacing gain")
-    axes.plot(samples["time_s"], samples["inflight_bdp"], color="#000000", linewidth=0.7, label="in flight [BDP]")
+    for of_flow, hidden in _lines_of_flows(samples):
+        time, gain, inflight = of_flow["time_s"], of_flow["pacing_gain"], of_flow["inflight_bdp"]
+        axes.step(time, gain, color=color, linewidth=0.9, where="post", label=f"{hidden}pacing gain")
+        axes.plot(time, inflight, color="#000000", linewidth=0.7, label=f"{hidden}in flight [BDP]")
     axes.set_ylim(0, 4)
 
 
 def _sent(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
     """Draw what is in flight at each ACK, and the pacing rate after it."""
-    axes.plot(samples["time_s"], samples["inflight_packets"], color=color, marker=".", markersize=2, linewidth=0.7,
-              label="in flight [packets]")  # fmt: skip
-    axes.step(samples["time_s"], samples["pacing_rate_mbps"], color="#000000", linewidth=0.7, where="post",
-              label="pacing rate [Mbit/s]")  # fmt: skip
+    for of_flow, hidden in _lines_of_flows(samples):
+        time, inflight, rate = of_flow["time_s"], of_flow["inflight_packets"], of_flow["pacing_rate_mbps"]
+        axes.plot(time, inflight, color=color, marker=".", markersize=2, linewidth=0.7,
+                  label=f"{hidden}in flight [packets]")  # fmt: skip
+        axes.step(time, rate, color="#000000", linewidth=0.7, where="post", label=f"{hidden}pacing rate [Mbit/s]")
 
 
 def _thinned(samples: pl.DataFrame) -> pl.DataFrame:
