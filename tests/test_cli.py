@@ -314,6 +314,15 @@ def test_standard_output_that_cannot_be_written_is_one_line(arguments: list[str]
     assert (done.returncode, done.stderr) == (1, said)
 
 
+def test_every_page_of_the_documentation_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for page in ("index", "tutorial", "reproduction", "reproduction/2brobust"):
+        with pytest.raises(SystemExit) as ended:
+            main(["docs", page])
+        assert ended.value.code == 0
+        file = Path(capsys.readouterr().out.strip())
+        assert file.is_file() and (page == "index" or file.with_suffix("").as_posix().endswith(f"/{page}"))
+
+
 def test_commands_that_a_message_suggests_name_a_path_as_a_shell_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,9 @@ CHECKOUT = PACKAGE.parent.parent / "docs"
 
 
 def docs(
-    page: str = typer.Argument("index", metavar="[PAGE]", help="A page, for example tutorial, watch or commands."),
+    page: str = typer.Argument(
+        "index", metavar="[PAGE]", help="A page, for example tutorial, watch or reproduction/2brobust."
+    ),
 ) -> None:
     """Open this documentation in a browser, or say where it is.
 
@@ -30,7 +32,8 @@ def docs(
 
 def _file(page: str) -> Path:
     directory, ending = (SITE, ".html") if SITE.is_dir() else (CHECKOUT, ".md")
-    pages = {file.stem: file for file in sorted(directory.glob(f"*{ending}")) if file.stem != "404"}
+    places = [file for depth in ("*", "reproduction/*") for file in sorted(directory.glob(f"{depth}{ending}"))]
+    pages = {str(file.relative_to(directory).with_suffix("")): file for file in places if file.stem != "404"}
     if directory == CHECKOUT and pages:
         pages["index"] = CHECKOUT.parent / "README.md"
     if not pages:
