@@ -260,6 +260,36 @@ def test_flows_that_start_at_different_times_are_compared_at_the_same_time(tmp_p
         assert evidence.values(metric)["value"].to_list() == [pytest.approx(expected)], metric
 
 
+@pytest.mark.parametrize("start_s", [0.2, 0.25, 0.999])
+def test_flows_whose_intervals_begin_apart_are_added_up(tmp_path: Path, start_s: float) -> None:
+    """0.1 + 0.2 is not 0.3 to a computer, and other starts are no multiples of an interval at all."""
+    grid = Grid({"flows": [{"cc": "bbr"}, {"cc": "bbr", "start": f"{start_s}s"}], "duration": "10s", "repeat": 1})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    (run,) = grid.runs()
+    each = [(0, number / 10, 10.0) for number in range(1, 101)]
+    each += [(1, number / 10, 8.0) for number in range(1, 1 + int((10 - start_s) * 10))]
+    series = [{"run": run.id, "flow": flow, "time_s": time, "throughput_mbps": mbps} for flow, time, mbps in each]
+    dataset.append(run.id, Measured(made_up.rows(run), series))
+    evidence = Evidence(Tables(dataset), [run.id])
+    rates = evidence.throughput
+    assert rates["time_s"].to_list() == [number / 10 for number in range(1, 101)]
+    full = rates.filter(pl.col("time_s").is_between(1.1, 9.8))["throughput_mbps"].to_list()
+    assert full == [pytest.approx(18)] * len(full)
+    payload = 10 * 10 + 8 * 0.1 * int((10 - start_s) * 10)
+    assert rates["throughput_mbps"].sum() / 10 == pytest.approx(payload)
+    assert evidence.values("late_mbps")["value"].item() == pytest.approx(18, abs=0.3)
+
+
+def test_what_nobody_has_counted_is_no_share_of_retransmissions(tmp_path: Path) -> None:
+    grid = Grid({"flows": [{"cc": ["bbr", "cubic"]}], "repeat": 1})
+
+    def measured(run: Run) -> dict[str, Any]:
+        return {"retransmits": None if run.scenario.flows[0].cc == "bbr" else 0}  # as QUIC stacks do
+
+    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid, measured)), [run.id for run in grid.runs()])
+    assert evidence.values("retransmit_share").select("cc", "value").rows() == [("cubic", 0.0)]
+
+
 def test_runs_whose_requests_were_not_answered_count_as_the_slowest(tmp_path: Path) -> None:
     """Two of five have no 99th percentile: so many requests had no answer. The median is still of all five."""
     grid = Grid({"flows": [{"cc": ["bbr", "cubic"]}], "repeat": 5})

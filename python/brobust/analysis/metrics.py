@@ -21,6 +21,8 @@ SETTLED_S = 10.0
 # Packets that follow each other within this are a train, and a train of so many packets is short (QUIC Steps).
 TRAIN_GAP_MS = 0.1
 SHORT_TRAIN = 5
+# The throughput over time is that of intervals of 100 ms.
+INTERVALS_PER_S = 10
 
 
 class Tables:
@@ -68,8 +70,27 @@ class Evidence:
 
     @cached_property
     def throughput(self) -> pl.DataFrame:
-        """The throughput of all flows of a run over time, Mbit/s."""
-        return self.flow_throughput.group_by("run", "time_s").agg(pl.col("throughput_mbps").sum()).sort("run", "time_s")
+        """The throughput of all flows of a run over time, Mbit/s. Each flow's intervals begin with its start: several
+        flows are brought to the same intervals, as if the bytes of each had arrived evenly."""
+        of_flows = self.flow_throughput.select("run", "flow", "time_s", "throughput_mbps")
+        is_alone = pl.col("flow").n_unique().over("run") == 1
+        begin = pl.col("time_s") * INTERVALS_PER_S - 1
+        first = (begin + 1e-6).floor()
+        late = pl.when(begin - first > 1e-6).then(begin - first).otherwise(0)  # the part of it in the next interval
+        several = of_flows.filter(~is_alone).with_columns(begin=first, late=late)
+        rate = pl.col("throughput_mbps")
+        parts = [
+            several.select(
+                "run",
+                time_s=((pl.col("begin") + 1) / INTERVALS_PER_S).round(1),
+                throughput_mbps=rate * (1 - pl.col("late")),
+            ),
+            several.filter(pl.col("late") > 0).select(
+                "run", time_s=((pl.col("begin") + 2) / INTERVALS_PER_S).round(1), throughput_mbps=rate * pl.col("late")
+            ),
+        ]
+        together = pl.concat(parts).group_by("run", "time_s").agg(rate.sum())
+        return pl.concat([of_flows.filter(is_alone).drop("flow"), together]).sort("run", "time_s")
 
     @cached_property
     def flow_throughput(self) -> pl.DataFrame:
@@ -152,10 +173,12 @@ def late_mbps(evidence: Evidence) -> pl.DataFrame:
 
 
 def retransmit_share(evidence: Evidence) -> pl.DataFrame:
-    """Retransmitted segments over full segments of payload that arrived, in the whole run."""
+    """Retransmitted segments over full segments of payload that arrived, in the whole run. Null where nobody counts
+    them, as with QUIC."""
     payload = pl.col("ip_version").replace_strict(units.PAYLOAD_BYTES_OF)
     arrived = summary.payload() * 1e6 / 8 / payload
-    of_run = evidence.flows.group_by("run").agg(pl.col("retransmits").sum(), arrived.sum().alias("arrived"))
+    counted = pl.when(pl.col("retransmits").count() > 0).then(pl.col("retransmits").sum()).alias("retransmits")
+    of_run = evidence.flows.group_by("run").agg(counted, arrived.sum().alias("arrived"))
     return of_run.select("run", (pl.col("retransmits") / pl.col("arrived").clip(1)).alias("value"))
 
 
