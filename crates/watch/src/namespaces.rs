@@ -59,13 +59,22 @@ pub fn open(namespace: &Namespace) -> Result<Option<SockDiag>> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
     #[test]
+    #[ignore = "needs root"]
     fn a_namespace_that_has_gone_since_it_was_found_is_no_error() {
-        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut made = Command::new("unshare");
+        let mut process = made
+            .args(["--net", "sh", "-c", "echo begun; read end"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        process.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
         let found = Namespace::find(&process.id().to_string()).unwrap();
         process.kill().and_then(|()| process.wait()).unwrap();
         assert!(open(&found).unwrap().is_none());
