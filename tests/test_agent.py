@@ -30,8 +30,9 @@ OOPS = b"""\
 
 
 def _connected(path: Path) -> socket.socket:
+    """Return a connection to the agent. Its socket has its name a moment before the agent listens."""
     wire = socket.socket(socket.AF_UNIX)
-    wire.connect(str(path))
+    assert eventually(lambda: wire.connect_ex(str(path)) == 0)
     return wire
 
 
@@ -39,12 +40,13 @@ def _connected(path: Path) -> socket.socket:
 def _started(directory: Path) -> Iterator[tuple[Agent, subprocess.Popen[bytes]]]:
     path = directory / "agent"
     with subprocess.Popen([host_program(), "lab", "agent", path]) as process:
-        assert eventually(path.exists)
-        client = Agent("test guest", _connected(path))
-        client.ready(30)
-        yield client, process
-        client.close()
-        process.kill()
+        try:
+            client = Agent("test guest", _connected(path))
+            client.ready(30)
+            yield client, process
+            client.close()
+        finally:
+            process.kill()
 
 
 @pytest.fixture
