@@ -74,20 +74,13 @@ class Evidence:
         flows are brought to the same intervals, as if the bytes of each had arrived evenly."""
         of_flows = self.flow_throughput.select("run", "flow", "time_s", "throughput_mbps")
         is_alone = pl.col("flow").n_unique().over("run") == 1
-        begin = pl.col("time_s") * INTERVALS_PER_S - 1
-        first = (begin + 1e-6).floor()
-        late = pl.when(begin - first > 1e-6).then(begin - first).otherwise(0)  # the part of it in the next interval
-        several = of_flows.filter(~is_alone).with_columns(begin=first, late=late)
-        rate = pl.col("throughput_mbps")
+        several, rate = of_flows.filter(~is_alone), pl.col("throughput_mbps")
+        # Rounded, since 0.1 + 0.2 is not 0.3. `late` is the part of an interval that lies in the next one.
+        begin = (pl.col("time_s") * INTERVALS_PER_S - 1).round(6)
+        late = begin - begin.floor()
         parts = [
-            several.select(
-                "run",
-                time_s=((pl.col("begin") + 1) / INTERVALS_PER_S).round(1),
-                throughput_mbps=rate * (1 - pl.col("late")),
-            ),
-            several.filter(pl.col("late") > 0).select(
-                "run", time_s=((pl.col("begin") + 2) / INTERVALS_PER_S).round(1), throughput_mbps=rate * pl.col("late")
-            ),
+            several.filter(part > 0).select("run", time_s=(end / INTERVALS_PER_S).round(1), throughput_mbps=rate * part)
+            for end, part in ((begin.floor() + 1, 1 - late), (begin.floor() + 2, late))
         ]
         together = pl.concat(parts).group_by("run", "time_s").agg(rate.sum())
         return pl.concat([of_flows.filter(is_alone).drop("flow"), together]).sort("run", "time_s")
@@ -126,11 +119,10 @@ class Evidence:
         return summary.runs(self.flows)
 
     def values(self, metric: str) -> pl.DataFrame:
-        """Return `runs` with the metric in column `value`; runs without it are left out. A time that too few requests
-        were answered in is infinite."""
+        """Return `runs` with the metric in column `value`; runs without it are left out. The time of requests is
+        infinite where too few were answered."""
         if metric in OF_RUNS:
-            column = summary.request_time(metric) if metric in summary.REQUEST_TIMES else pl.col(metric)
-            found = self.runs.with_columns(column.cast(pl.Float64).alias("value"))
+            found = self.runs.with_columns(summary.of_run(metric).cast(pl.Float64).alias("value"))
         else:
             function, _ = METRICS[metric]
             found = self.runs.join(function(self), on="run")
@@ -177,8 +169,7 @@ def retransmit_share(evidence: Evidence) -> pl.DataFrame:
     them, as with QUIC."""
     payload = pl.col("ip_version").replace_strict(units.PAYLOAD_BYTES_OF)
     arrived = summary.payload() * 1e6 / 8 / payload
-    counted = pl.when(pl.col("retransmits").count() > 0).then(pl.col("retransmits").sum()).alias("retransmits")
-    of_run = evidence.flows.group_by("run").agg(counted, arrived.sum().alias("arrived"))
+    of_run = evidence.flows.group_by("run").agg(summary.counted("retransmits"), arrived.sum().alias("arrived"))
     return of_run.select("run", (pl.col("retransmits") / pl.col("arrived").clip(1)).alias("value"))
 
 

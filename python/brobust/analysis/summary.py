@@ -44,16 +44,28 @@ def together() -> pl.Expr:
 
 
 def of_all_flows() -> list[pl.Expr]:
-    """Return what the flows of a run have together, in sum or in the mean. The sum of what nobody has counted, as drops
-    on vm, is unknown, and not 0."""
-    sums = [pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name) for name in ("retransmits", "drops")]
-    return [together(), *sums, pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean()]
+    """Return what the flows of a run have together, in sum or in the mean."""
+    means = pl.col("rtt_mean_ms", "skb_mean_bytes", "pacing_idle_ms").mean()
+    return [together(), counted("retransmits"), counted("drops"), means]
 
 
-def request_time(name: str) -> pl.Expr:
-    """Return a quantile of the requests' times in each run. Where too few were answered it is longer than any that was
-    measured: infinite, not unknown. Runs without requests have none."""
+def counted(name: str) -> pl.Expr:
+    """Return the sum over the flows of a run. That of what nobody has counted, as drops on vm, is unknown, and not
+    0."""
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
+
+
+def of_run(name: str) -> pl.Expr:
+    """Return a column of the runs as medians take it. A quantile of the requests' times is longer than any that was
+    measured where too few were answered: infinite, not unknown. Runs without requests have none."""
+    if name not in REQUEST_TIMES:
+        return pl.col(name)
     return pl.when(pl.col("requests").is_not_null()).then(pl.col(name).fill_null(math.inf)).alias(name)
+
+
+def known(value: pl.Expr) -> pl.Expr:
+    """Return the value, or null where it is infinite."""
+    return pl.when(value.is_finite()).then(value)
 
 
 def stop() -> pl.Expr:
@@ -180,11 +192,11 @@ def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, 
             mbps.max().alias("max"),
             pl.len().alias("n"),
             pl.col("retransmits", "completion_ms", *CROSS, *REQUEST_COUNTS).median(),
-            *(request_time(name).median() for name in REQUEST_TIMES),
+            *(of_run(name).median() for name in REQUEST_TIMES),
             pl.col("effective_share").median(),
             (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
         )
-        .with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in REQUEST_TIMES)
+        .with_columns(known(pl.col(name)).alias(name) for name in REQUEST_TIMES)
         .sort(in_order(axes), descending=[axis == "share" for axis in axes])
     )
     return of_each, axes

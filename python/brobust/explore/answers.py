@@ -22,7 +22,7 @@ from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.explore import figures, recorded
 from brobust.kernels import virtual as virtual_kernels
 from brobust.report import capture, explanation, trace
-from brobust.report.plot import PERCENT, VALUES
+from brobust.report.plot import VALUES, scale
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario as one_scenario
 
@@ -41,7 +41,6 @@ OFFERED = (
     "brb_vegas",
 )  # fmt: skip
 MAX_CELLS = 400
-CELL = ("median", "low", "high")
 # What a run can be downloaded as: the end of the file's name, and what writes it.
 FILES: dict[str, Callable[[OfRun, Path], object]] = {"perfetto-trace": trace.write, "pcapng": capture.write}
 MAX_FILE = 100_000_000
@@ -152,17 +151,17 @@ class Answers:
                 raise BadInput(f"{name!r} is neither an axis nor a metric of this dataset")
         if measured[x].n_unique() * measured[y].n_unique() > MAX_CELLS:
             raise BadInput(f"{heading(x)} by {heading(y)} has more than {MAX_CELLS} cells; choose other axes")
-        # A time in which too few requests were answered is the longest, but no number.
-        of_run = summary.request_time(metric) if metric in summary.REQUEST_TIMES else pl.col(metric)
+        # JSON has no number for the infinite time of a run that answered too few requests.
         value = pl.col("value")
-        shown = zip(CELL, (value.median(), value.min(), value.max()), strict=True)
         cells = (
-            measured.with_columns(value=of_run.cast(pl.Float64) * (100 if metric in PERCENT else 1))
+            measured.with_columns(value=summary.of_run(metric).cast(pl.Float64) * scale(metric))
             .sort(value)
             .group_by(*{x, y})
             .agg(
-                runs=pl.struct("run", "cc", _known(value).alias("value")),
-                **{name: _known(one) for name, one in shown},
+                median=summary.known(value.median()),
+                low=summary.known(value.min()),
+                high=summary.known(value.max()),
+                runs=pl.struct("run", "cc", summary.known(value).alias("value")),
             )
         )
         xs, ys = (measured.select(axis).unique().sort(in_order([axis])).to_series().to_list() for axis in (x, y))
@@ -202,12 +201,7 @@ def _told_apart(dataset: Dataset) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _cell(row: dict[str, Any] | None) -> dict[str, Any] | None:
-    return row and {name: row[name] for name in (*CELL, "runs")}
-
-
-def _known(value: pl.Expr) -> pl.Expr:
-    """Return the value, or null where it is infinite, for which JSON has no number."""
-    return pl.when(value.is_finite()).then(value)
+    return row and {name: row[name] for name in ("median", "low", "high", "runs")}
 
 
 def _runs(fields: dict[str, Any], controls: list[str], recorded: dict[str, Any] | None = None) -> list[Run]:

@@ -218,15 +218,13 @@ fn watch(
         let end = End { interrupted, recorded_by: recorded.by, out: kept };
         Report::at_end(machine, request, &recorded.whole, begin, end)
     });
-    match (written, report) {
-        (Ok(()), report) => report,
-        (Err(refusal), Ok(report)) => {
-            // What the threads got is known all the same.
-            screen.finish(&report)?;
-            Err(refusal.into())
+    if let Err(refusal) = written {
+        if let Ok(report) = &report {
+            screen.finish(report)?; // what the threads got is known all the same
         }
-        (Err(refusal), Err(_)) => Err(refusal.into()),
+        return Err(refusal.into());
     }
+    report
 }
 
 /// Records what the threads do into a Parquet file, and changes nothing. Shows reports as `contend` does. The file is
