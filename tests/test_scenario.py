@@ -86,6 +86,7 @@ def test_several_groups_of_flows_run_together() -> None:
     [
         ({"path": {"bandwidth": "20"}}, ["path.bandwidth", "'20' has no unit", "20mbit"]),
         ({"path": {"bw": "20mbit"}}, ["path.bw", "no such field"]),
+        ({"path": {"repeat": 3}}, ["path.repeat", "no such field"]),
         ({"path": {"buffer": "100B"}}, ["less than two packets"]),
         ({"path": {"loss": "1.5"}}, ["path.loss", "1.5"]),
         ({"contention": {"share": "0"}}, ["contention.share", "0 is not above 0"]),

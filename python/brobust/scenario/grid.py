@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,8 @@ from brobust.scenario.defaults import KERNELS, kernels_of
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS
 from brobust.scenario.model import Run, Scenario
 
-# Lists of tables that together belong to one scenario, and lists that are one value. Neither is an axis.
 TABLES = ("flows", "senders")
-VALUES = frozenset(row.key for row in FIELDS.values() if isinstance(row.default, list))
+"""Lists of tables that together belong to one scenario."""
 # What pydantic says of Python's types, where a user has a file, in words of files.
 IN_OUR_WORDS = {"tuple_type": "give a list", "too_short": "give at least one value"}
 MAX_CELLS = 100_000  # of all grids together: ten lists of ten values each are a mistake
@@ -150,14 +149,14 @@ def _without_kernels(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Scenario, int]:
     """Return the scenarios, each with its repeats. One that is in several grids is measured once, with the largest
     number of repeats that one of them asks for; so is an undisturbed one that is there with several timeslices."""
-    whole = _wholes(fields)
-    if (cells := sum(map(_count, whole))) > MAX_CELLS:
+    parts = [(whole, *_axes(whole)) for whole in _wholes(fields)]
+    if (cells := sum(math.prod(map(len, axes)) for _, axes, _ in parts)) > MAX_CELLS:
         raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
-    parts = [_part(one, as_written) for one in whole]
     repeats: dict[Scenario, int] = {}
     firsts: dict[Scenario, Scenario] = {}
-    for scenarios, repeat in parts:
-        for one in scenarios:
+    for whole, axes, repeat in parts:
+        for values in itertools.product(*axes):
+            one = scenario(_point(whole, values), as_written=as_written)
             first = firsts.setdefault(one.without_idle_fields, one)
             repeats[first] = max(repeat, repeats.get(first, 0))
     return repeats
@@ -169,14 +168,16 @@ def _wholes(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [override(common, own) for own in fields.get("grids") or [{}]]
 
 
-def _part(fields: Mapping[str, Any], as_written: bool) -> tuple[list[Scenario], int]:
-    """Return the scenarios of one cross product, and their repeats."""
-    _check_tables(fields, "flows", "cc, count and start")
-    _check_tables(fields, "senders", "share and timeslice")
-    row, repeat = FIELDS["repeat"], fields.get("repeat", 1)
+def _axes(whole: dict[str, Any]) -> tuple[list[list[Any]], int]:
+    """Take the repeats out of a cross product. Return the values of each of its fields, and the repeats."""
+    _check_tables(whole, "flows", "cc, count and start")
+    _check_tables(whole, "senders", "share and timeslice")
+    row, repeat = FIELDS["repeat"], whole.pop("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or row.outside(repeat):
         raise BadInput(f"repeat: {repeat!r} is not a whole number from {row.range()}")
-    return [scenario(point, as_written=as_written) for point in _points(fields)], repeat
+    axes: list[list[Any]] = []
+    _each(whole, lambda name, value: axes.append(_values(name, value)))
+    return axes, repeat
 
 
 def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
@@ -218,45 +219,34 @@ def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _points(fields: Any, name: str = "") -> Iterator[Any]:
-    """Yield the cross product over every list in a tree of tables, except the lists that are not axes. `name` is that
-    of the table or field, for refusals."""
-    if isinstance(fields, dict):
-        keys = [key for key in fields if key != "repeat"]
-        axes = [list(_points_of(f"{name}.{key}".lstrip("."), fields[key])) for key in keys]
-        for combination in itertools.product(*axes):
-            yield dict(zip(keys, combination, strict=True))
-    elif isinstance(fields, list):
-        if not fields:
-            raise BadInput(f"{name}: an empty list stands where a value is needed; give at least one value")
-        yield from fields
-    else:
-        yield fields
+def _each(tables: Mapping[str, Any], take: Callable[[str, Any], Any], table: str = "") -> dict[str, Any]:
+    """Return a tree of tables with what `take` gives for the name and the value of each field."""
+    made: dict[str, Any] = {}
+    for key, value in tables.items():
+        name = f"{table}.{key}".lstrip(".")
+        if isinstance(value, dict):
+            made[key] = _each(value, take, name)
+        else:
+            made[key] = [_each(one, take, name) for one in value] if name in TABLES else take(name, value)
+    return made
 
 
-def _count(fields: Any) -> int:
-    """Return how many points `_points` yields."""
-    if isinstance(fields, dict):
-        return math.prod(_count_of(key, value) for key, value in fields.items() if key != "repeat")
-    return len(fields) or 1 if isinstance(fields, list) else 1
-
-
-def _count_of(key: str, value: Any) -> int:
-    if key in TABLES and isinstance(value, list):
-        return math.prod(map(_count, value))
-    return 1 if key in VALUES else _count(value)
-
-
-def _points_of(name: str, value: Any) -> Iterator[Any]:
-    key = name.rpartition(".")[2]
-    if key in TABLES and isinstance(value, list):
-        yield from map(list, itertools.product(*(list(_points(table, name)) for table in value)))
-    elif key in VALUES:
-        yield value
-    elif isinstance(value, list) and name in FIELDS and FIELDS[name].takes_one_value:
+def _values(name: str, value: Any) -> list[Any]:
+    """Return the values that a field has in a grid: those of a list, unless that is one value."""
+    field = FIELDS.get(name)
+    if not isinstance(value, list) or (field is not None and isinstance(field.default, list)):
+        return [value]
+    if field is not None and field.takes_one_value:
         raise BadInput(f"{name}: takes one value; {','.join(map(str, value))!r} is a list")
-    else:
-        yield from _points(value, name)
+    if not value:
+        raise BadInput(f"{name}: an empty list stands where a value is needed; give at least one value")
+    return value
+
+
+def _point(tables: Mapping[str, Any], values: Iterable[Any]) -> dict[str, Any]:
+    """Return these tables with one of its values for each field, in the order of the fields."""
+    left = iter(values)
+    return _each(tables, lambda *_: next(left))
 
 
 def one_line(field: str, error: Mapping[str, Any]) -> str:
