@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from brobust import files
 
 
 def cache_directory() -> Path:
@@ -13,3 +18,16 @@ def cache_directory() -> Path:
     of_user = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG Base Directory Specification ignores one that is empty or relative.
     return (of_user if of_user.is_absolute() else Path.home() / ".cache") / "brobust"
+
+
+@contextmanager
+def scratch_beside(place: Path) -> Iterator[Path]:
+    """Yield a new directory for what is to be renamed to its place, so that what is half made never looks like it. Say
+    so where there is no room."""
+    files.make_directory(place.parent)
+    with (
+        files.writing_to(place.parent),
+        tempfile.TemporaryDirectory(dir=place.parent) as scratch,
+        files.writing_to(place.parent),  # before the scratch directory is removed
+    ):
+        yield Path(scratch)

@@ -6,15 +6,11 @@ So a worker needs brobust, but no kernel of its own, and measures with the very 
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 import zlib
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from brobust import files
 from brobust.errors import MissingSupport
-from brobust.host.cache import cache_directory
+from brobust.host.cache import cache_directory, scratch_beside
 from brobust.host.locks import private_directory
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
@@ -43,20 +39,18 @@ def unpacked(sent: Packed) -> VirtualKernel:
         executable = zlib.decompress(sent.executable)
         if _hash(sent.facts, executable) != sent.hash:
             raise MissingSupport("kernel: what was sent is damaged; repeat the command")
-        with files.writing_to(directory):
-            private_directory(directory.parent)
-        scratch = Path(tempfile.mkdtemp(dir=directory.parent, prefix=".new-"))
-        try:
-            (scratch / "linux").write_bytes(executable)
-            (scratch / "linux").chmod(0o755)
-            (scratch / "kernel.json").write_bytes(sent.facts)
-            scratch.chmod(0o755)
-            scratch.rename(directory)
-        except OSError as error:  # perhaps another worker of this host has just done the same
-            full = files.why_not_written(error, directory)
-            shutil.rmtree(scratch, ignore_errors=True)
-            if VirtualKernel.read(directory) is None:
-                raise full or error from None
+        private_directory(directory.parent)
+        with scratch_beside(directory) as scratch:
+            whole = scratch / "kernel"
+            whole.mkdir(mode=0o755)
+            (whole / "linux").write_bytes(executable)
+            (whole / "linux").chmod(0o755)
+            (whole / "kernel.json").write_bytes(sent.facts)
+            try:
+                whole.rename(directory)
+            except OSError:  # perhaps another worker of this host has just done the same
+                if VirtualKernel.read(directory) is None:
+                    raise
     kernel = VirtualKernel.read(directory)
     assert kernel is not None
     virtual_kernels.check_executable(kernel)

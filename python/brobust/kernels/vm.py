@@ -13,16 +13,15 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, last_line
-from brobust.host.cache import cache_directory
+from brobust.host.cache import cache_directory, scratch_beside
 from brobust.host.locks import locked
 from brobust.kernels.apt import HOST, Archive, archives
 from brobust.kernels.toolchain import check_room
@@ -174,12 +173,11 @@ def _from_debian(name: str) -> Kernel:
         raise _unknown(name)
     archive, package = offered
     root = cache_directory() / "kernels" / name
-    # Unpack beside the final place, then rename, so that an interrupted fetch never looks like a kernel.
-    with _alone(root), _scratch(root.parent) as scratch:
+    with _alone(root), scratch_beside(root) as scratch:
         if (cached := _cached(name)) is not None:  # fetched by another process while this one waited
             return cached
-        tree = Path(scratch) / "tree"
-        _unpack(archive, package, Path(scratch), tree)
+        tree = scratch / "tree"
+        _unpack(archive, package, scratch, tree)
         if not (tree / "lib").exists() and (tree / "usr/lib").exists():  # merged /usr packages, from trixie on
             (tree / "lib").symlink_to("usr/lib")
         for image in tree.glob("usr/lib/modules/*/vmlinuz"):  # from 7.1 on: where others have it in /boot
@@ -189,7 +187,7 @@ def _from_debian(name: str) -> Kernel:
         if not images:
             raise MissingSupport(f"kernel: {package} and its parts hold no kernel; give another one")
         release = images[0].name.removeprefix("vmlinuz-")
-        _tool(["depmod", "-b", str(tree), release], cwd=scratch, remedy="install kmod")
+        _tool(["depmod", "-b", str(tree), release], scratch, remedy="install kmod")
         _put_in_place(tree, root)
     kernel = _cached(name)
     assert kernel is not None
@@ -206,13 +204,13 @@ def headers(name: str) -> Path:
     there = root / "usr/src" / f"linux-headers-{kernel.release}"
     if there.is_dir():
         return there
-    with _alone(root), _scratch(root.parent) as scratch:
+    with _alone(root), scratch_beside(root) as scratch:
         if there.is_dir():  # fetched by another process while this one waited
             return there
-        tree = Path(scratch) / "tree"
         package = f"linux-headers-{kernel.release}"
         archive = next((one for one in archives() if one.offered(package)), HOST)
-        _unpack(archive, package, Path(scratch), tree)
+        tree = scratch / "tree"
+        _unpack(archive, package, scratch, tree)
         # It refers to its other part by the path at which dpkg would have put it.
         makefile = tree / "usr/src" / package / "Makefile"
         here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
@@ -227,17 +225,6 @@ def _alone(root: Path) -> AbstractContextManager[None]:
     return locked(root.with_name(f".{root.name}.lock"), FETCH_SECONDS)
 
 
-@contextmanager
-def _scratch(directory: Path) -> Iterator[str]:
-    """Yield a new directory in this one, for what is to be renamed to its place; say so where there is no room."""
-    with (
-        files.writing_to(directory),
-        tempfile.TemporaryDirectory(dir=directory) as scratch,
-        files.writing_to(directory),  # before the scratch directory is removed
-    ):
-        yield scratch
-
-
 def _put_in_place(tree: Path, root: Path) -> None:
     """Rename a tree to its place in the cache. At most a broken one is there, which nothing uses."""
     shutil.rmtree(root, ignore_errors=True)
@@ -247,9 +234,9 @@ def _put_in_place(tree: Path, root: Path) -> None:
 def _unpack(archive: Archive, package: str, scratch: Path, tree: Path) -> None:
     """Fetch a package and its parts from Debian's archive and unpack them over each other. Nothing is installed."""
     parts = [one for one in archive.dependencies(package) if _PARTS.fullmatch(one)]
-    _tool(archive.download(package, *parts), cwd=str(scratch), remedy="check the network and `apt-get update`")
+    _tool(archive.download(package, *parts), scratch, remedy="check the network and `apt-get update`")
     for deb in sorted(scratch.glob("*.deb")):
-        _tool(["dpkg-deb", "-x", str(deb), str(tree)], cwd=str(scratch), remedy="repeat the command")
+        _tool(["dpkg-deb", "-x", str(deb), str(tree)], scratch, remedy="repeat the command")
 
 
 def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kernel:
@@ -258,10 +245,9 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
     modules = directory.resolve() / "lib/modules" / kernel.release
     if modules.exists():
         raise BadInput(f"{modules} already exists; remove it or give another directory")
-    files.make_directory(modules.parent)
     # The directory appears only when it is complete: without an added module it must not pass for a kernel.
-    with _scratch(modules.parent) as scratch:
-        copy = Path(scratch) / "lib/modules" / kernel.release
+    with scratch_beside(modules) as scratch:
+        copy = scratch / "lib/modules" / kernel.release
         leave_out = shutil.ignore_patterns("build", "source")  # these links would be broken
         shutil.copytree(kernel.modules, copy, symlinks=True, ignore=leave_out)
         for module in added:
@@ -272,7 +258,7 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
             for file in own:
                 (copy / file).unlink()
             shutil.copy(module, copy / place / f"{name}.ko")
-        _tool(["depmod", "-b", scratch, kernel.release], cwd=scratch, remedy="install kmod")
+        _tool(["depmod", "-b", str(scratch), kernel.release], scratch, remedy="install kmod")
         copy.rename(modules)
     return _from_files(f"{kernel.image}:{modules}")
 
@@ -304,13 +290,13 @@ def _version_key(package: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"[0-9]+", package)]
 
 
-def _tool(argv: list[str], cwd: str, remedy: str) -> None:
+def _tool(argv: list[str], cwd: Path, remedy: str) -> None:
     try:
         done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise MissingSupport(f"{argv[0]} is not installed; run `make setup`") from None
     if done.returncode != 0:
-        check_room(done.stderr, Path(cwd))
+        check_room(done.stderr, cwd)
         raise MissingSupport(f"{' '.join(argv[:3])} failed: {last_line(done.stderr)}; {remedy}")
 
 

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from brobust import files
 from brobust.errors import MissingSupport
 from brobust.host import children
+from brobust.host.cache import scratch_beside
 from brobust.host.locks import locked
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed, check_room
@@ -45,29 +45,22 @@ def build(stack: Stack, note: Callable[[str], None]) -> float:
     kept = directory(stack.name)
     files.make_directory(kept)
     began = time.monotonic()
-    with (
-        locked(kept / "lock", seconds=3600),
-        files.writing_to(kept),
-        tempfile.TemporaryDirectory(prefix="build-", dir=kept) as scratch,
-        files.writing_to(kept),  # before the scratch directory is removed
-    ):
+    with locked(kept / "lock", seconds=3600), scratch_beside(stack.program) as scratch:
         if stack.state == "built":  # another process was faster
             return 0
         note(f"{stack.name}: building {stack.package} {stack.version} with {stack.tool}")
         sources = stack.sources
-        tree = our_files.copy(sources, Path(scratch) / "tree")
-        made = Path(scratch) / "made"
+        tree = our_files.copy(sources, scratch / "tree")
         log = kept / "build.log"
         log.unlink(missing_ok=True)
-        command, variables, program = _command(stack, made)
-        variables = {**variables, "TMPDIR": scratch}  # go leaves its directory there when it is interrupted
+        command, variables, program = _command(stack, scratch / "made")
+        variables = {**variables, "TMPDIR": str(scratch)}  # go leaves its directory there when it is interrupted
         if stack.patched:
-            command += ["--config", _patch(stack, tree, Path(scratch) / "patched", log)]
+            command += ["--config", _patch(stack, tree, scratch / "patched", log)]
         _run(stack, command, tree, variables, log)
         about = {"sources": our_files.hash_of(sources), "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
         program.replace(stack.program)
-        (Path(scratch) / "built.json").write_text(json.dumps(about))
-        (Path(scratch) / "built.json").replace(kept / "built.json")
+        files.write(kept / "built.json", json.dumps(about))
     return time.monotonic() - began
 
 
