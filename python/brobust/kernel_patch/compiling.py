@@ -11,9 +11,8 @@ from brobust.errors import BrobustError
 from brobust.files import temporary_directory
 from brobust.kernel_patch.apply import Change
 from brobust.kernels import modules as cc_modules
-from brobust.kernels.modules import KernelHeaders, is_prepared, keep, make
+from brobust.kernels.modules import is_prepared, keep, make, release_of
 from brobust.kernels.sources import version_of
-from brobust.kernels.toolchain import Log
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,16 @@ class Compiled:
     """Whether the modules have BTF, which BPF programs need to call their functions."""
 
 
-def headers_for(tree: Path, given: str | None) -> KernelHeaders | str:
+def headers_for(tree: Path, given: str | None) -> Path | str:
     """Return the headers to compile with: the given ones, else the tree's own if it is prepared, else the installed
     headers of its version. If there are none, return a sentence that says what is missing."""
     if given is not None:
         return cc_modules.headers_of(given)
     if is_prepared(tree):
-        return KernelHeaders(tree.resolve())
+        return tree.resolve()
     for build in sorted(cc_modules.MODULES.glob("*/build")):
         if is_prepared(build) and _same_version(tree, build.parent.name):
-            return KernelHeaders(build.resolve())
+            return build.resolve()
     remedy = "give the headers of its kernel with --kdir DIR, or those of a guest kernel with --kdir debian-6.12"
     if (tree / ".config").is_file():
         return f"{tree} is configured but not prepared: run `make modules_prepare` there, or {remedy}"
@@ -56,7 +55,7 @@ def _same_version(tree: Path, release: str) -> bool:
 
 
 def compile_changes(
-    tree: Path, changes: Sequence[Change], kdir: KernelHeaders, modules: Path | None, *, built_in: bool
+    tree: Path, changes: Sequence[Change], kdir: Path, modules: Path | None, *, built_in: bool
 ) -> Compiled:
     """Compile each repaired file. With `modules`, a directory, also link tcp_bbr.ko into it. `built_in`: as a part of
     the kernel, since not every file can be a module. The tree is only read."""
@@ -66,7 +65,7 @@ def compile_changes(
     headers = [change for change in changes if change.name.endswith(".h")]
     names = [Path(change.name).stem for change in sources]
     with temporary_directory() as scratch:
-        here = scratch / "module"  # not scratch itself: kbuild's directory must not hold the log
+        here = scratch / "module"
         here.mkdir()
         for file, change in [(here / Path(c.name).name, c) for c in sources] + [(here / c.name, c) for c in headers]:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,11 +76,7 @@ def compile_changes(
         # This directory is searched before those of LINUXINCLUDE, so a changed header replaces the kernel's own.
         before = f"NOSTDINC_FLAGS += -I{here}/include -I{here}/include/uapi\n" if headers else ""
         (here / "Kbuild").write_text(f"obj-{'y' if built_in else 'm'} := {' '.join(objects)}\n{beside}{before}")
-        with Log(scratch / "log") as log:
-            make(kdir, here, objects, log)
-            if modules is not None:
-                make(kdir, here, cc_modules.modules(), log)
-            warnings = [line for line in log.lines() if "warning:" in line]
+        warnings = make(kdir, here, objects, *([] if modules is None else [cc_modules.modules()]))
         built = [keep(here / f"{name}.ko", modules) for name in names] if modules is not None else []
         has_btf = modules is not None and all(b"\0.BTF\0" in file.read_bytes() for file in built)
-    return Compiled(objects, kdir.release, warnings, time.monotonic() - begun, built, has_btf)
+    return Compiled(objects, release_of(kdir), warnings, time.monotonic() - begun, built, has_btf)

@@ -24,19 +24,6 @@ MODULES = Path("/lib/modules")
 
 
 @dataclass(frozen=True)
-class KernelHeaders:
-    """The kernel that modules are compiled for: a prepared tree, or the headers of a built kernel."""
-
-    directory: Path
-
-    @property
-    def release(self) -> str:
-        """Return the kernel's release."""
-        generated = self.directory / "include/generated/utsrelease.h"
-        return generated.read_text().split('"')[1] if generated.is_file() else str(self.directory)
-
-
-@dataclass(frozen=True)
 class BuildResult:
     """Modules, and the release of the kernel that they were built for."""
 
@@ -45,8 +32,9 @@ class BuildResult:
     warnings: list[str]
 
 
-def headers_of(given: str | None) -> KernelHeaders:
-    """Return the headers in a directory or of a guest kernel; None: those of the running kernel."""
+def headers_of(given: str | None) -> Path:
+    """Return the headers in a directory (a prepared tree, or those of a built kernel) or of a guest kernel; None: those
+    of the running kernel."""
     if given is None:
         build = MODULES / os.uname().release / "build"
         if not is_prepared(build):
@@ -54,16 +42,16 @@ def headers_of(given: str | None) -> KernelHeaders:
                 f"{build} does not hold the running kernel's headers; install them with apt-get install "
                 "linux-headers-$(uname -r), or give others with --kdir DIR or, for a guest kernel, --kdir debian-6.12"
             )
-        return KernelHeaders(build.resolve())
+        return build.resolve()
     if given.startswith("debian-"):
-        return KernelHeaders(vm_kernels.headers(given))
+        return vm_kernels.headers(given)
     if not is_prepared(Path(given)):
         raise BadInput(
             f"--kdir: {given!r} is not a prepared kernel tree (it lacks include/generated/autoconf.h or "
             "scripts/mod/modpost); give a tree after `make modules_prepare`, the directory of a headers package, or "
             "debian-6.12"
         )
-    return KernelHeaders(Path(given).resolve())
+    return Path(given).resolve()
 
 
 def is_prepared(directory: Path) -> bool:
@@ -72,19 +60,22 @@ def is_prepared(directory: Path) -> bool:
     return all((directory / file).is_file() for file in needed)
 
 
-def build_controls(names: Sequence[str], kdir: KernelHeaders, directory: Path) -> BuildResult:
+def release_of(kdir: Path) -> str:
+    """Return the release of the kernel whose headers are in this directory."""
+    generated = kdir / "include/generated/utsrelease.h"
+    return generated.read_text().split('"')[1] if generated.is_file() else str(kdir)
+
+
+def build_controls(names: Sequence[str], kdir: Path, directory: Path) -> BuildResult:
     """Build NAME.ko for each of these controls and put it into the directory."""
     with temporary_directory() as scratch:
-        here = scratch / "module"  # a log in kbuild's own directory would be in its way
+        here = scratch / "module"
         shutil.copytree(our_files.CC, here / "cc")
         lines = [f"ccflags-y := -I{here}/cc/hosts/module", *(f"obj-m += {name}.o" for name in names)]
         lines += [f"{name}-y := cc/controls/{name}.o" for name in names]
         (here / "Kbuild").write_text("\n".join(lines) + "\n")
-        with Log(scratch / "log") as log:
-            make(kdir, here, modules(), log)
-            warnings = [line for line in log.lines() if "warning:" in line]
-        kept = [keep(here / f"{name}.ko", directory) for name in names]
-    return BuildResult(kept, kdir.release, warnings)
+        warnings = make(kdir, here, modules())
+        return BuildResult([keep(here / f"{name}.ko", directory) for name in names], release_of(kdir), warnings)
 
 
 def modules() -> list[str]:
@@ -92,16 +83,20 @@ def modules() -> list[str]:
     return ["modules", *([] if shutil.which("pahole") else ["CONFIG_DEBUG_INFO_BTF_MODULES="])]
 
 
-def make(kdir: KernelHeaders, here: Path, targets: Sequence[str], log: Log) -> None:
-    """Run kbuild in this directory, with the headers of `kdir`."""
+def make(kdir: Path, here: Path, *goals: Sequence[str]) -> list[str]:
+    """Run kbuild in this directory, with the headers of `kdir`, once for each of these lists of targets. Return the
+    compiler's warnings. The log is beside the directory, since it would be in kbuild's way there."""
     if shutil.which("make") is None:
         raise MissingSupport("make is not installed; apt-get install make gcc")
     variables = [f"{name}={os.environ[name]}" for name in MAKE_VARIABLES if os.environ.get(name)]
-    jobs = f"-j{len(os.sched_getaffinity(0))}"
-    if log.call(["make", jobs, "-C", str(kdir.directory), f"M={here}", *variables, *targets], cwd=here) != 0:
-        check_room(log.said(), here)
-        error = log.error().removeprefix(f"{here}/")
-        raise BuildFailed(f"kernel: {targets[0]} cannot be compiled for Linux {kdir.release}: {error}", log.tail())
+    command = ["make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(kdir), f"M={here}", *variables]
+    with Log(here.with_name("log")) as log:
+        for targets in goals:
+            if log.call([*command, *targets], cwd=here) != 0:
+                check_room(log.said(), here)
+                what, error = f"{targets[0]} cannot be compiled for Linux", log.error().removeprefix(f"{here}/")
+                raise BuildFailed(f"kernel: {what} {release_of(kdir)}: {error}", log.tail())
+        return [line for line in log.lines() if "warning:" in line]
 
 
 def keep(built: Path, directory: Path) -> Path:
