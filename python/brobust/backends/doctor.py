@@ -174,9 +174,7 @@ def _wire() -> Found:
 
 
 def _qdiscs() -> Found:
-    try:
-        kernel = vm_kernels.find(vm_kernels.default())
-    except BrobustError:
+    if (kernel := _guest_kernel()) is None:
         return "limited", "not checked: no guest kernel yet", "make setup"
     needed = ["sch_tbf", "sch_netem", "ifb"]
     present = {file.name.split(".")[0] for file in vm_kernels.module_files(kernel, needed)}
@@ -201,7 +199,7 @@ def _cache() -> Found:
 
 
 def _kvm() -> Found:
-    if (kernel := _any_kernel()) is None:
+    if (kernel := _guest_kernel()) is None:
         return "limited", "not tried: no guest kernel yet", "make setup"
     with Session.start() as session:
         probe = accelerator.probe_kvm(kernel, session)
@@ -211,7 +209,7 @@ def _kvm() -> Found:
 
 
 def _tcg() -> Found:
-    if (kernel := _any_kernel()) is None:
+    if (kernel := _guest_kernel()) is None:
         return "missing", "not tried: no guest kernel yet", "make setup"
     guest_image = image.build(kernel)
     begun = time.monotonic()
@@ -224,11 +222,13 @@ def _tcg() -> Found:
     return "ok", f"{kernel.name} booted in {seconds:.1f} s"
 
 
-def _any_kernel() -> vm_kernels.Kernel | None:
-    for name, where in vm_kernels.available().items():
-        if not where.startswith("apt"):
-            with suppress(BrobustError):
-                return vm_kernels.find(name)
+def _guest_kernel() -> vm_kernels.Kernel | None:
+    """Return a guest kernel that is here, the default one if it is. Nothing is fetched."""
+    default, known = vm_kernels.default(), vm_kernels.available()
+    here = [name for name, where in known.items() if not where.startswith("apt")]
+    for name in sorted(here, key=lambda name: name != default):
+        with suppress(BrobustError):
+            return vm_kernels.find(name)
     return None
 
 
