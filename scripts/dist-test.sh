@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 say() { printf 'dist-test: %s\n' "$*" >&2; }
 refuse() { say "$*"; exit 2; }
 fail() { say "$*"; exit 1; }
+. scripts/parts.sh
 
 [ "$(id -u)" -eq 0 ] || refuse "file systems of other distributions are made and entered by root; sudo make dist-test"
 scripts/setup.sh dist
@@ -25,12 +26,7 @@ for file in scripts/dist-test/*.sh; do
 	parts+=("${file%.sh}")
 done
 [ $# -gt 0 ] || set -- "${parts[@]}"
-for part in "$@"; do
-	case " ${parts[*]} " in
-	*" $part "*) ;;
-	*) refuse "$part: no such part; the parts are ${parts[*]}" ;;
-	esac
-done
+check_names part "${parts[*]}" "$@"
 
 work=$(mktemp -d)
 root=$work/root

@@ -15,18 +15,14 @@ cd "$(dirname "$0")/.."
 
 say() { printf 'dist: %s\n' "$*" >&2; }
 refuse() { say "$*"; exit 2; }
+. scripts/parts.sh
 size() { # FILE
 	du --apparent-size -k "$1" | awk '{ printf "%.1f MB", $1 / 1000 }'
 }
 
 all_parts=(wheel deb rpm tarball image sbom)
 [ $# -gt 0 ] || set -- "${all_parts[@]}"
-for part in "$@"; do
-	case " ${all_parts[*]} binary " in
-	*" $part "*) ;;
-	*) refuse "$part: no such part; the parts are ${all_parts[*]} and binary" ;;
-	esac
-done
+check_names part "${all_parts[*]} binary" "$@"
 
 scripts/setup.sh dist
 version=$(scripts/version.sh)

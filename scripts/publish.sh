@@ -29,6 +29,7 @@ scripts/release.sh checksums >/dev/null || refuse "dist/ is not what \`make dist
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 wrong() { printf '  %s\n' "$*" >&2; return 1; }
+. scripts/parts.sh
 
 of_tag() {
 	[ -z "$(git status --porcelain)" ] || wrong "there are uncommitted changes" || return 1
@@ -79,19 +80,7 @@ of_signatures() {
 		gpg --batch --verify publish/apt/dists/stable/InRelease 2>/dev/null
 }
 
-failed=()
-for part in tag pypi apt image release signatures; do
-	if "of_$part"; then
-		printf 'ok     %s\n' "$part"
-	else
-		printf 'wrong  %s\n' "$part"
-		failed+=("$part")
-	fi
-done
-if [ ${#failed[@]} -gt 0 ]; then
-	printf 'publish: %s is not ready to be uploaded: %s\n' "$version" "${failed[*]}"
-	exit 1
-fi
+do_each of_ "publish: $version is not ready to be uploaded" tag pypi apt image release signatures
 cat <<END
 publish: $version is ready, and nothing was uploaded. What you do now, in this order (docs/releasing.md):
   git push origin v$version

@@ -11,6 +11,8 @@ cd "$(dirname "$0")/.."
 all_steps=(versions tree locks docs dist checksums dist-test)
 version=$(scripts/version.sh)
 wrong() { printf '  %s\n' "$*" >&2; }
+refuse() { printf 'release: %s\n' "$*" >&2; exit 2; }
+. scripts/parts.sh
 
 check_versions() {
 	local status=0 other page
@@ -64,24 +66,7 @@ check_dist-test() {
 }
 
 [ $# -gt 0 ] || set -- "${all_steps[@]}"
-for step in "$@"; do
-	case " ${all_steps[*]} " in
-	*" $step "*) ;;
-	*) printf 'release: %s: no such step; the steps are %s\n' "$step" "${all_steps[*]}" >&2; exit 2 ;;
-	esac
-done
-failed=()
-for step in "$@"; do
-	if "check_$step"; then
-		printf 'ok     %s\n' "$step"
-	else
-		printf 'wrong  %s\n' "$step"
-		failed+=("$step")
-	fi
-done
-if [ ${#failed[@]} -gt 0 ]; then
-	printf 'release: %s is not ready: %s\n' "$version" "${failed[*]}"
-	exit 1
-fi
+check_names step "${all_steps[*]}" "$@"
+do_each check_ "release: $version is not ready" "$@"
 [ $# -lt ${#all_steps[@]} ] ||
 	printf 'release: what you do next: docs/releasing.md, "Publish" (tag, build again, scripts/publish.sh, upload)\n'
