@@ -27,20 +27,9 @@ def fields(scenarios: Iterable[Scenario]) -> dict[str, Fields]:
     """Return the fields of scenarios by their hashes, without those that say nothing there, such as the timeslice of an
     undisturbed sender. A field's name has the number of its sender or group of flows if there are several:
     flows.2.start."""
-    of_each = {one.hash: _fields(one) for one in scenarios}
-    names = {name for one in of_each.values() for name in one}
-    alone = [
-        f"{table}.{first}."
-        for table, first in FIRST.items()
-        if len({name.split(".")[1] for name in names if name.startswith(f"{table}.")}) == 1
-    ]
-
-    def named(name: str) -> str:
-        for prefix in alone:
-            name = name.replace(prefix, prefix.split(".")[0] + ".", 1) if name.startswith(prefix) else name
-        return name
-
-    return {key: {named(name): _text(value) for name, value in one.items()} for key, one in of_each.items()}
+    of_each = {one.hash: _tables(one) for one in scenarios}
+    several = {name for name in FIRST if any(len(one[name]) > 1 for one in of_each.values())}
+    return {key: dict(_texts(one, several)) for key, one in of_each.items()}
 
 
 def names(of: Iterable[Fields], ignored: Collection[str] = ()) -> list[str]:
@@ -53,36 +42,37 @@ def names(of: Iterable[Fields], ignored: Collection[str] = ()) -> list[str]:
     return [name for name, several in values.items() if name not in ignored and len(several) > 1]
 
 
-def _fields(s: Scenario) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    dumped = s.model_dump(mode="json")
+def _tables(s: Scenario) -> dict[str, Any]:
+    """Return the tables and fields of a scenario, without those that say nothing because it does not have what they are
+    of."""
     # Also of those for which no table is given: they are undisturbed.
-    dumped["senders"] = [s.contention_of(number).model_dump(mode="json") for number in range(2, s.sender_count + 1)]
-    for name, value in dumped.items():
-        if name in FIRST:
-            for number, table in enumerate(value, FIRST[name]):
-                found |= {f"{name}.{number}.{key}": one for key, one in table.items()}
-        else:
-            found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-    for name in _unused(s):
-        found.pop(name, None)
-    return found
-
-
-def _unused(s: Scenario) -> Iterator[str]:
-    """Yield the fields that say nothing about a scenario, because it does not have what they are of."""
-    contentions = {"contention": s.contention, "receiver": s.receiver}
-    contentions |= {f"senders.{number}": s.contention_of(number) for number in range(2, s.sender_count + 1)}
-    for table, contention in contentions.items():
-        yield from (f"{table}.{key}" for key in _unused_of(contention))
+    senders = [s.contention_of(number) for number in range(FIRST["senders"], s.sender_count + 1)]
+    dumped: dict[str, Any] = {**s.model_dump(mode="json"), "senders": [one.model_dump(mode="json") for one in senders]}
+    tables = [dumped["contention"], dumped["receiver"], *dumped["senders"]]
+    for table, contention in zip(tables, [s.contention, s.receiver, *senders], strict=True):
+        for key in _unused_of(contention):
+            del table[key]
     if not s.cross_traffic.load:
-        yield from (f"cross_traffic.{key}" for key in type(s.cross_traffic).model_fields if key != "load")
+        dumped["cross_traffic"] = {"load": s.cross_traffic.load}
     if s.path.second_bandwidth is None:
-        yield "path.second_buffer"
+        del dumped["path"]["second_buffer"]
     if s.cpu.frequency is None:
-        yield from (f"cpu.{key}" for key in type(s.cpu).model_fields)
+        del dumped["cpu"]
     if s.traffic in ("brobust", "iperf3"):
-        yield from (f"programs.{key}" for key in type(s.programs).model_fields)
+        del dumped["programs"]
+    return dumped
+
+
+def _texts(tables: Mapping[str, Any], several: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each field. A name has a number where there are several tables of that kind."""
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{key}", _text(one)) for key, one in value.items())
+        elif name in FIRST:
+            for number, table in enumerate(value, FIRST[name]):
+                yield from _texts({f"{name}.{number}" if name in several else name: table}, several)
+        else:
+            yield name, _text(value)
 
 
 def _unused_of(contention: Contention) -> Collection[str]:
