@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from brobust.backends import doctor
+from brobust import quic
+from brobust.backends import doctor, vm
 from brobust.errors import BadInput, MissingSupport
 from brobust.kernels import apt, sources
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.apt import HOST, Archive
 from brobust.kernels.toolchain import Log, Progress
+from brobust.scenario import Flows, Scenario
+from brobust.testbed import accelerator
 
 Offered = Callable[..., None]
 
@@ -54,6 +57,17 @@ def test_a_kernel_that_only_debians_backports_have_is_taken_from_there(offered: 
     vm_kernels.check_there("debian-7.2")
     with pytest.raises(BadInput, match=r"'debian-9\.9' does not exist"):
         vm_kernels.check_there("debian-9.9")
+
+
+def test_a_kernel_that_is_not_there_is_refused_before_anything_starts_also_for_quic(
+    offered: Offered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered([CLOUD.format("6.12")])
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(accelerator, "qemu_version", lambda: "7.2")
+    monkeypatch.setattr(quic, "commands", lambda *_: None)
+    with pytest.raises(BadInput, match=r"'debian-9\.9' does not exist"):
+        vm.check([Scenario(backend="vm", kernel="debian-9.9", traffic="quic:quinn", flows=(Flows(cc="bbr"),))])
 
 
 def test_doctor_looks_at_guest_kernels_that_are_here_and_fetches_none(
