@@ -46,15 +46,16 @@ def made(table: dict[str, Any], data: Path, page: Path) -> str:
 
 
 def read(data: Path, name: str, sheet: str) -> list[Row]:
-    """Return the rows of a sheet, with the columns that are the same everywhere."""
+    """Return the rows of a sheet, with the columns that are the same everywhere; none of one that is not there."""
+    if not (data / name / sheet).exists():
+        return []
     everywhere = provenance(data, name).get("everywhere", {})
     with (data / name / sheet).open(newline="") as file:
         return [{**everywhere, **row} for row in csv.DictReader(file)]
 
 
 def provenance(data: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((data / name / "provenance.json").read_text())
-    return found
+    return json.loads((data / name / "provenance.json").read_text())
 
 
 def source(data: Path, page: Path, name: str) -> str:
@@ -119,18 +120,14 @@ def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
     for study, names in table["data"].items():
         found: dict[str, tuple[str, Row]] = {}
         for name in names:
-            for row in read(data, name, "verdicts.csv") if (data / name / "verdicts.csv").exists() else ():
+            for row in read(data, name, "verdicts.csv"):
                 if row["claim"] not in found or found[row["claim"]][1]["verdict"] == NOT_MEASURABLE:
                     found[row["claim"]] = (name, row)
-        tried = [row for name in names for row in _twins_of(data, name)]
+        tried = [row for name in names for row in read(data, name, "twins.csv")]
         own = [{"study": study, "claim": claim, "words": row["text"], "of": ""} for claim, (_, row) in found.items()]
         for one in words.get(study, own):
             if all(claim in found for claim in (one["of"] or one["claim"]).split("|")):
                 yield _judged(one, found, tried)
-
-
-def _twins_of(data: Path, name: str) -> list[Row]:
-    return read(data, name, "twins.csv") if (data / name / "twins.csv").exists() else []
 
 
 def _judged(one: Row, found: dict[str, tuple[str, Row]], tried: Sequence[Row]) -> Judged:
@@ -340,7 +337,7 @@ def _number(row: Row, data: Path) -> Number:
         ours, low, high = found.groups()
         between = (float(low), float(high)) if low else (None, None)
         return Number(row, math.inf if ours == "never" else float(ours), *between)
-    if not row["select"] or not (data / row["data"] / "cells.csv").exists():
+    if not row["select"]:
         return Number(row, None, None, None)
     try:
         value, low, high = _cell(row, row["select"], data)
@@ -497,10 +494,5 @@ def _markdown(headings: Sequence[str], shown: Iterable[Sequence[str]], words: in
 
 
 KINDS: dict[str, Callable[[dict[str, Any], Path, Path], str]] = {
-    "cells": cells,
-    "number": number,
-    "rows": rows,
-    "claims": claims,
-    "papers": papers,
-    "machines": machines,
+    one.__name__: one for one in (cells, number, rows, claims, papers, machines)
 }
