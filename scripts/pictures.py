@@ -14,7 +14,7 @@ from __future__ import annotations
 import html
 import io
 import json
-import socket
+import signal
 import subprocess
 import sys
 import tempfile
@@ -117,30 +117,16 @@ def notebook(here: Path) -> None:
 
 def recording(here: Path) -> None:
     """Record a connection of bbr that writes 25 Mbit/s over loopback; its reader sleeps from the 12th to the 20th s."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
-        client.connect(listener.getsockname())
-        server, begun = listener.accept()[0], time.monotonic()
-
-        def write() -> None:
-            while True:
-                try:
-                    client.sendall(bytes(31_250))
-                except OSError:
-                    return
-                time.sleep(max(0.01 - (time.monotonic() - begun) % 0.01, 0.001))
-
-        def read() -> None:
-            while server.recv(1 << 16):
-                if 12 < time.monotonic() - begun < 20:
-                    time.sleep(8)
-
-        for does in (write, read):
-            threading.Thread(target=does, daemon=True).start()
-        port = listener.getsockname()[1]
-        watch = "watch --json --record minute.jsonl --count 40 --filter"
-        subprocess.run([BROBUST, *watch.split(), f"dport {port}"], cwd=here, check=True, stdout=subprocess.DEVNULL)
-        client.shutdown(socket.SHUT_RDWR)
+    client = "iperf3 --client 127.0.0.1 --congestion bbr --bitrate 25M --time 60 --cport 5202"
+    watch = "watch --json --record minute.jsonl --count 40 --filter"
+    with subprocess.Popen(["iperf3", "--server", "--one-off"], stdout=subprocess.DEVNULL) as reader:
+        time.sleep(1)  # until it listens
+        with subprocess.Popen(client.split(), stdout=subprocess.DEVNULL) as writer:
+            for second, number in ((12, signal.SIGSTOP), (20, signal.SIGCONT)):
+                threading.Timer(second, reader.send_signal, [number]).start()
+            subprocess.run([BROBUST, *watch.split(), "sport 5202"], cwd=here, check=True, stdout=subprocess.DEVNULL)
+            writer.terminate()
+        reader.terminate()
     with served(here, "minute.jsonl") as address, Browser(here) as browser:
         browser.open(address)
         browser.wait("document.querySelectorAll('#charts canvas').length > 3")
