@@ -49,6 +49,7 @@ def test_the_shortest_file_has_a_sender_and_a_receiver(lab: Path) -> None:
         (SENDER + RECEIVER.replace("10.0.2.1", "10.0.1.1"), "receiver.address: 10.0.1.1 is the sender's, too"),
         (SENDER + RECEIVER + '[hypervisor]\nssh = "kvm-1"\n', "hypervisor: say which VM the sender is"),
         (SENDER + RECEIVER + HYPERVISOR + "pid = 7\n", "hypervisor: say which VM the sender is"),
+        (SENDER + RECEIVER + HYPERVISOR + 'threads = "7,vcpu1"\n', "hypervisor.threads: '7,vcpu1' is not allowed"),
         ('cut_after = "1s"\n' + SENDER + RECEIVER, "cut_after: 1s is not allowed; give 2s to 600s"),
         ("sender = 3\n" + RECEIVER, "sender: 3 is not allowed"),
         ("[sender\n", "not a TOML file"),

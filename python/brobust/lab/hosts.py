@@ -94,7 +94,7 @@ class Hypervisor(Machine):
     qemu: str | None = Field(default=None, min_length=1)
     libvirt: str | None = Field(default=None, min_length=1)
     pid: int | None = Field(default=None, ge=2)
-    threads: str | None = Field(default=None, pattern=r"[0-9]+(,[0-9]+)*")
+    threads: str | None = Field(default=None, pattern=r"^[0-9]+(,[0-9]+)*$")
     """Ids of its vCPU threads; None: those that its hypervisor names so."""
 
     @property
