@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -23,6 +27,8 @@ import forked
 from brobust import backends, cli
 from brobust.backends.vm import VmBackend
 from brobust.host import locks, programs
+from brobust.kernels import our_files
+from brobust.kernels import vm as vm_kernels
 
 BROBUST = Path(sys.executable).parent / "brobust"
 Brobust = Callable[..., subprocess.CompletedProcess[str]]
@@ -121,6 +127,50 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(evidence, "ROOT", tmp_path / "copy")
     monkeypatch.setattr(evidence, "DATA", tmp_path / "copy/docs/data")
     return tmp_path / "copy"
+
+
+@pytest.fixture
+def linux_source(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[[str], Path]:
+    """Return, of Debian's source of a series, a tree with what tests look at. Reading the whole archive takes ten
+    seconds: it is done once for all tests."""
+
+    def make(series: str) -> Path:
+        archives = sorted((vm_kernels.cache_directory() / "sources").glob(f"linux-source-{series}_*.tar.*"))
+        if not archives:
+            pytest.skip(f"the cache has no linux-source-{series}; `brobust kernel build virtual-{series}` fetches it")
+        files = sorted(f"linux-source-{series}/{name}" for name in _looked_at(series))
+        assert pytestconfig.cache is not None
+        digest = hashlib.sha256("\n".join(files).encode()).hexdigest()[:8]
+        kept = pytestconfig.cache.mkdir("linux-source") / f"{archives[-1].name}.{digest}"
+        with locks.locked(kept.with_suffix(".lock"), seconds=280):
+            if not kept.is_dir():
+                unpacked = Path(tempfile.mkdtemp(dir=kept.parent))
+                # Not every series has all of them, which tar calls a mistake.
+                command = ["tar", "-xf", archives[-1], "--strip-components=1", "--occurrence=1", *files]
+                subprocess.run(command, cwd=unpacked, check=False, capture_output=True)
+                assert (unpacked / "net/ipv4/tcp_bbr.c").is_file(), archives[-1]
+                unpacked.rename(kept)
+        return Path(shutil.copytree(kept, tmp_path / f"linux-source-{series}"))
+
+    return make
+
+
+def _looked_at(series: str) -> set[str]:
+    """Return what our patches change, and Google's, and what checks them."""
+    ours = [path for path in our_files.of_virtual_kernels().values() if path.suffix == ".patch"]
+    texts = [path.read_text() for path in (*ours, *our_files.series("kept").values())]
+    changed = re.findall(r"^--- a/(\S+)", "\n".join([*texts, googles_patch(series) or ""]), re.MULTILINE)
+    checking = {f"scripts/{name}" for name in ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")}
+    return {"Makefile", "net/ipv4/Kconfig", *checking, *changed}
+
+
+def googles_patch(series: str) -> str | None:
+    """Return what makes Google's tree of a series: `../shared/kernels` beside the project has it, or not."""
+    file = {"6.12": "google-bbr3-linux-6.12.patch.gz", "6.1": "google-bbr2-linux-6.1.patch.gz"}[series]
+    for above in Path(__file__).parents[2:4]:
+        if (found := above / "shared/kernels" / file).is_file():
+            return gzip.decompress(found.read_bytes()).decode(errors="replace")
+    return None
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ virtual-google3 and virtual-google2.
 
 from __future__ import annotations
 
-import gzip
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,7 @@ from brobust.conformance import cases, packets
 from brobust.kernels import our_files, toolchain
 from brobust.kernels import tree as from_tree
 from brobust.kernels import virtual as virtual_kernels
-from brobust.kernels import vm as vm_kernels
-
-PROJECT = Path(__file__).parents[1]
-GOOGLE = {"6.12": "google-bbr3-linux-6.12.patch.gz", "6.1": "google-bbr2-linux-6.1.patch.gz"}
+from conftest import googles_patch
 
 # Of cases.VIRTUAL_QUICK, those in which not every packet is the same. docs/algorithms.md says why.
 DIFFER: dict[tuple[str, str], set[str]] = {
@@ -29,36 +26,20 @@ DIFFER: dict[tuple[str, str], set[str]] = {
 }
 
 
-def _patch(series: str) -> str:
-    """Return google's patch for a series."""
-    for above in (PROJECT.parent, PROJECT.parents[1]):
-        if (file := above / "shared/kernels" / GOOGLE[series]).is_file():
-            return gzip.decompress(file.read_bytes()).decode(errors="replace")
-    pytest.skip(f"there is no ../shared/kernels/{GOOGLE[series]} beside the project")
-
-
 @pytest.mark.compiles
 @pytest.mark.parametrize(("series", "versions"), [("6.12", {"bbr": 3}), ("6.1", {"bbr": 1, "bbr2": 2})])
 def test_our_patches_fit_googles_trees(
-    series: str, versions: dict[str, int], tmp_path: Path, pytestconfig: pytest.Config
+    series: str, versions: dict[str, int], linux_source: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    theirs = _patch(series)
-    tarballs = sorted((vm_kernels.cache_directory() / "sources").glob(f"linux-source-{series}_*.tar.*"))
-    if not tarballs:
-        pytest.skip(f"the cache has no linux-source-{series}; `brobust kernel build virtual-{series}` fetches it")
+    if (theirs := googles_patch(series)) is None:
+        pytest.skip(f"there is no patch of Google's for Linux {series} in ../shared/kernels beside the project")
+    tree = linux_source(series)
     ours = our_files.copy(our_files.of_virtual_kernels(), tmp_path / "ours")
-    patched = [theirs, *(path.read_text() for path in (ours / "patches").glob("*.patch"))]
-    files = {line[6:].split()[0] for text in patched for line in text.splitlines() if line.startswith("--- a/")}
-    subprocess.run(
-        ["tar", "-xf", tarballs[-1], "--strip-components=1", *(f"linux-source-{series}/{name}" for name in
-         sorted({"Makefile", "net/ipv4/Kconfig", *files}))],
-        cwd=tmp_path, check=False, capture_output=True,
-    )  # fmt: skip
-    subprocess.run(["patch", "-p1", "--batch"], cwd=tmp_path, input=theirs, text=True, check=True, capture_output=True)
+    subprocess.run(["patch", "-p1", "--batch"], cwd=tree, input=theirs, text=True, check=True, capture_output=True)
     with toolchain.Log(tmp_path / "log") as log:
-        from_tree.bring_our_files(tmp_path, ours, log, toolchain.Progress())
-    assert from_tree.bbr_versions(tmp_path) == versions
-    bbr = (tmp_path / "net/ipv4/tcp_bbr.c").read_text()
+        from_tree.bring_our_files(tree, ours, log, toolchain.Progress())
+    assert from_tree.bbr_versions(tree) == versions
+    bbr = (tree / "net/ipv4/tcp_bbr.c").read_text()
     assert bbr.index("module_exit(bbr_unregister);") < bbr.index("tcp_bbr_view.c") < bbr.index("MODULE_AUTHOR")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from brobust.errors import BadInput
 from brobust.kernel_patch import apply, series
 from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
-from brobust.kernels import vm as vm_kernels
 from brobust.scenario import Scenario
 from conftest import Brobust
 
@@ -158,25 +158,15 @@ def test_what_is_no_tree_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.compiles
 @pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
-def test_checkpatch_has_nothing_to_say(tmp_path: Path) -> None:
+def test_checkpatch_has_nothing_to_say(linux_source: Callable[[str], Path]) -> None:
     """Run the tree's own scripts/checkpatch.pl --strict on the series for a real tree."""
-    tarballs = sorted((vm_kernels.cache_directory() / "sources").glob("linux-source-6.12_*.tar.*"))
-    if not tarballs:
-        pytest.skip("the cache has no linux-source-6.12; `brobust kernel build` fetches it")
-    texts = [path.read_text() for path in our_files.series("kept").values()]
-    files = {name for text in texts for name in re.findall(r"^--- a/(\S+)", text, re.MULTILINE)}
-    scripts = {f"scripts/{name}" for name in ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")}
-    subprocess.run(
-        ["tar", "-xf", tarballs[-1], "--strip-components=1",
-         *(f"linux-source-6.12/{name}" for name in sorted({"Makefile", *files, *scripts}))],
-        cwd=tmp_path, check=False, capture_output=True,
-    )  # fmt: skip
-    patches = series.plan(tmp_path)
+    tree = linux_source("6.12")
+    patches = series.plan(tree)
     assert len(patches) >= 3
     for number, patch in enumerate(patches):
-        (tmp_path / "patch").write_text(series.mails([patch], "A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000"))
+        (tree / "patch").write_text(series.mails([patch], "A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000"))
         # `git am -s` signs off. checkpatch asks about the maintainers of each new file; its directory has some.
         options = ["--strict", "--no-tree", "--no-signoff", "--ignore", "FILE_PATH_CHANGES"]
         check = ["perl", "scripts/checkpatch.pl", *options, "patch"]
-        done = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(check, cwd=tree, capture_output=True, text=True, check=False)
         assert "total: 0 errors, 0 warnings, 0 checks" in done.stdout, f"{number}: {done.stdout}"

@@ -421,33 +421,13 @@ def test_a_module_takes_the_place_of_the_kernels_own(tmp_path: Path) -> None:
     assert more.control_modules() == {"bbr": "tcp_bbr", "brb_own": "brb_own"}
 
 
-@pytest.fixture
-def debian_source(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[[str], Path]:
-    """Return a tree with only the Makefile and the BBR, from Debian's source of a series."""
-
-    def make(series: str) -> Path:
-        tarballs = sorted((vm_kernels.cache_directory() / "sources").glob(f"linux-source-{series}_*.tar.*"))
-        if not tarballs:
-            pytest.skip(f"the cache has no linux-source-{series}; `brobust kernel build virtual-{series}` fetches it")
-        assert pytestconfig.cache is not None
-        kept = pytestconfig.cache.mkdir("linux-source") / tarballs[-1].name
-        name, wanted = f"linux-source-{series}", ("Makefile", "net/ipv4/tcp_bbr.c")
-        if not all((kept / name / file).is_file() for file in wanted):  # unpacking takes xz ten seconds
-            kept.mkdir(exist_ok=True)
-            files = [f"{name}/{file}" for file in wanted]
-            subprocess.run(["tar", "-xf", tarballs[-1], "--occurrence=1", *files], cwd=kept, check=True)
-        return Path(shutil.copytree(kept / name, tmp_path / name))
-
-    return make
-
-
 @needs_spatch
 @pytest.mark.compiles
 @pytest.mark.parametrize("series", ["6.1", "6.12"])
 def test_debians_own_source_takes_it_and_compiles(
-    series: str, debian_source: Callable[[str], Path], brobust: Brobust
+    series: str, linux_source: Callable[[str], Path], brobust: Brobust
 ) -> None:
-    tree = debian_source(series)
+    tree = linux_source(series)
     said = brobust("kernel", "patch", str(tree), "--check").stdout
     assert said == "net/ipv4/tcp_bbr.c (BBR version 1): the repair applies, 30 lines added, 0 removed\n"
     if not list((vm_kernels.cache_directory() / "headers").glob(f"{series}.*")):
@@ -464,10 +444,10 @@ def test_debians_own_source_takes_it_and_compiles(
 @pytest.mark.timeout(300)
 @needs_spatch
 def test_a_guest_with_the_repaired_module_recovers(
-    debian_source: Callable[[str], Path], tmp_path: Path, brobust: Brobust, testbed: VmBackend
+    linux_source: Callable[[str], Path], tmp_path: Path, brobust: Brobust, testbed: VmBackend
 ) -> None:
     """Compare with what decides as the kernel's own BBR (test_vm_cc.py), in the same guest, at half of a CPU."""
-    tree = debian_source("6.12")
+    tree = linux_source("6.12")
     try:
         vm_kernels.headers("debian-6.12")
     except BrobustError as error:
