@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from browser import CHROMIUM, Browser
 from conftest import Brobust
 
 ROOT = Path(__file__).parent.parent
@@ -61,27 +61,19 @@ def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
     assert [found for page in site.glob("*.html") for found in re.findall(loads, page.read_text())] == []
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium; `scripts/setup.sh browser` installs it")
+# The search is in a shadow root of its own.
+SEARCH = '[...document.querySelectorAll("*")].map(one => one.shadowRoot).find(root => root?.querySelector("input"))'
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; `scripts/setup.sh browser` installs it")
 def test_the_search_finds_a_page_when_the_site_is_read_from_files(site: Path, tmp_path: Path) -> None:
-    type_into_the_search = """<script>
-        const roots = () => [...document.querySelectorAll("*")].map(element => element.shadowRoot);
-        const inside = () => roots().find(root => root?.querySelector("input"));
-        setTimeout(() => document.querySelector(".md-search__button").click(), 500);
-        setTimeout(() => {
-            inside().querySelector("input").value = "super-packets";
-            inside().querySelector("input").dispatchEvent(new Event("input", {bubbles: true}));
-        }, 2000);
-        setTimeout(() => { document.title = [...inside().querySelectorAll("a")].map(a => a.href).join(" ") }, 6000);
-    </script></body>"""
-    page = site / "searching.html"
-    page.write_text((site / "index.html").read_text().replace("</body>", type_into_the_search))
-    shown = subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=15000", "--dump-dom",
-         f"--user-data-dir={tmp_path}/chromium", page.as_uri()], capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    page.unlink()
-    found = re.search(r"<title>(.*?)</title>", shown.stdout)
-    assert found is not None and "scenario.html#path" in found[1], shown.stderr
+    with Browser(tmp_path) as browser:
+        browser.open((site / "index.html").as_uri())
+        browser.wait(f"document.readyState == 'complete' && {SEARCH}")
+        browser.run("document.querySelector('.md-search__button').click()")
+        browser.run(f"const field = {SEARCH}.querySelector('input'); field.value = 'super-packets'; "
+                    "field.dispatchEvent(new Event('input', {bubbles: true}))")  # fmt: skip
+        browser.wait(f"[...{SEARCH}.querySelectorAll('a')].some(link => link.href.includes('scenario.html#path'))")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import shutil
@@ -30,6 +29,7 @@ from brobust.report.study import check, draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
 from brobust.study.model import Figure
+from browser import CHROMIUM, Browser
 from conftest import BROBUST, Brobust, json_lines
 
 STUDIES = [study for paper in papers() for study in model.of_paper(paper)]
@@ -822,42 +822,25 @@ def test_the_report_is_one_file_with_figures_beside_claims(
     assert refused.returncode == 2 and "brobust reproduce" in refused.stderr
 
 
-LOOK = """
-<iframe id="page" src="report.html" style="width: 390px; height: 844px; border: 0"></iframe>
-<pre id="seen"></pre>
-<script>
-page.onload = () => {
-    const it = page.contentDocument;
-    const images = [...it.images];
-    seen.textContent = "seen " + JSON.stringify({
-        wide: it.documentElement.scrollWidth,
-        images: images.length,
-        broken: images.filter(image => !image.naturalWidth || image.getBoundingClientRect().width > 390).length,
-        claims: it.querySelectorAll("td.holds, td.differs, td.missing").length,
-        letters: parseFloat(page.contentWindow.getComputedStyle(it.querySelector("td")).fontSize),
-    }) + " end";
-};
-</script>
-"""
+LOOK = """{
+    wide: document.documentElement.scrollWidth,
+    images: document.images.length,
+    broken: [...document.images].filter(it => !it.naturalWidth || it.getBoundingClientRect().width > 390).length,
+    claims: document.querySelectorAll("td.holds, td.differs, td.missing").length,
+    letters: parseFloat(getComputedStyle(document.querySelector("td")).fontSize),
+}"""
 
 
 @pytest.mark.virtual
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium; `scripts/setup.sh browser` installs it")
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; `scripts/setup.sh browser` installs it")
 def test_a_browser_shows_the_report_on_a_phone(
     tmp_path: Path, reproduced: tuple[subprocess.CompletedProcess[str], Path]
 ) -> None:
     """A page of 390 pixels, an iPhone's, has no sideways scrolling, whole images, and letters that can be read."""
-    shutil.copy(reproduced[1] / "2brobust-virtual-smoke/report.html", tmp_path)
-    (tmp_path / "look.html").write_text(LOOK)
-    done = subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
-         "--virtual-time-budget=10000", "--dump-dom", f"--user-data-dir={tmp_path}/chromium",
-         (tmp_path / "look.html").as_uri()],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    found = re.search(r"seen (\{.*\}) end", html.unescape(done.stdout))
-    assert found is not None, done.stderr[-1000:]
-    seen = json.loads(found[1])
+    with Browser(tmp_path) as browser:
+        browser.open((reproduced[1] / "2brobust-virtual-smoke/report.html").as_uri(), width=390, height=844)
+        browser.wait("document.readyState == 'complete' && document.images.length")
+        seen = browser.run(f"({LOOK})")
     assert seen["wide"] <= 390 and seen["broken"] == 0, seen
     studies = model.of_paper("2brobust", REPRODUCED)
     assert seen["images"] == sum(len(study.figures) for study in studies), seen
