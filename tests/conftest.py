@@ -54,12 +54,18 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        return ON_THE_HOST if _needs_the_host(self.config.rootpath / file) else file
+        return ON_THE_HOST if _has(self.config.rootpath / file, "host") else file
 
 
 @cache
-def _needs_the_host(file: Path) -> bool:
-    return "mark.host" in file.read_text()
+def _has(file: Path, marker: str) -> bool:
+    return f"mark.{marker}" in file.read_text()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only files that have tests of the stage that is asked for: all of them take each worker five seconds."""
+    stage = re.fullmatch(r"(vm|virtual|compiles)( and not \w+)*", config.option.markexpr)
+    return True if stage and collection_path.suffix == ".py" and not _has(collection_path, stage[1]) else None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
