@@ -1,5 +1,5 @@
-//! The drivers and the recorder on real threads. They need root and are ignored otherwise, which cargo says; `make unit`
-//! runs them as root, by `-- --ignored`.
+//! The drivers and the recorder on real threads. They need root and are ignored otherwise, which cargo says; `make rust`
+//! runs them as root, by `-- --include-ignored`.
 //!
 //! Other programs may run at the same time: an exact result has to come out exactly in one of a few attempts only, and a
 //! test that cannot judge because of them says so on stderr, past the capture of tests that pass.
