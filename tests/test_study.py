@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
 import made_up
-from brobust.analysis import cells, confidence, metrics, summary, twins
+from brobust.analysis import cells, confidence, summary, twins
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
@@ -497,9 +497,9 @@ def test_cells_may_be_selected_by_their_buffer_in_bytes(evidence: Evidence) -> N
 def test_what_the_first_of_two_flows_has_of_both() -> None:
     flows = pl.DataFrame({"run": ["a", "a", "b", "b"], "flow": [0, 1, 0, 1], "retransmits": [10, 30, 0, 0]})
     queue = {"run": "a", "time_s": [1.0, 1.0, 2.0, 2.0], "flow": [0, 1, 0, 1], "queue_bytes": [9, 1, 1, 4]}
-    both: Any = SimpleNamespace(flows=flows, samples=pl.DataFrame(queue))
-    assert dict(metrics.first_flow_retransmit_share(both).sort("run").iter_rows()) == {"a": 0.25, "b": None}
-    assert metrics.first_flow_queue_share(both).rows() == [("a", 0.2)]  # of the second half
+    both: Any = SimpleNamespace(flows=flows, samples=pl.DataFrame(queue), runs=pl.DataFrame({"run": ["a", "b"]}))
+    assert Evidence.values(both, "first_flow_retransmit_share").rows() == [("a", 0.25)]
+    assert Evidence.values(both, "first_flow_queue_share").rows() == [("a", 0.2)]  # of the second half
 
 
 def test_twins_are_of_claims_that_there_are_and_select_cells_that_are_measured() -> None:

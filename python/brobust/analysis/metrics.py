@@ -1,18 +1,19 @@
 """Metrics of a run beyond its throughput, for claims and figures. Each has one value per run, from one table of the
-dataset, over all flows of the run where the table distinguishes flows. Its function's docstring says what it is.
+dataset, over all flows of the run where the table distinguishes flows. METRICS says what each one is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 import polars as pl
 
-from brobust import units
+from brobust import dataset, units
 from brobust.analysis import oracle, summary
-from brobust.dataset import Dataset
 
 # By then STARTUP is over on every path of the papers.
 STARTUP_S = 2.0
@@ -24,33 +25,32 @@ SHORT_TRAIN = 5
 # The throughput over time is that of intervals of 100 ms.
 INTERVALS_PER_S = 10
 
+RATE, TIME, ESTIMATE = pl.col("throughput_mbps"), pl.col("time_s"), pl.col("bandwidth_estimate_mbps")
+PACING, DELIVERY, INFLIGHT_BDP = pl.col("pacing_rate_mbps"), pl.col("delivery_rate_mbps"), pl.col("inflight_bdp")
+FIRST, SECOND = pl.col("flow") == 0, pl.col("flow") == 1
+RETRANSMITS, MIDDLE, ORACLE = pl.col("retransmits"), pl.col("middle"), pl.col("oracle_mbps").first()
+BEST_SECOND = RATE.rolling_mean(10, min_samples=5).max()
+HIGH_GAIN = pl.col("pacing_gain") >= 2
+# Samples are taken at ACKs, which have just made room for a burst of two.
+AT_CWND = pl.col("cwnd_packets") - pl.col("inflight_packets") <= 2
+NO_PROBE_RTT = pl.col("mode").ne_missing("probe_rtt")
+# What arrived of each flow, in full segments.
+SEGMENTS = summary.payload() * 1e6 / 8 / pl.col("ip_version").replace_strict(units.PAYLOAD_BYTES_OF)
 
-class Tables:
-    """A dataset's tables, each read once."""
 
-    def __init__(self, dataset: Dataset):
-        self._dataset = dataset
+class Tables(dataset.Tables):
+    """A dataset's tables."""
 
-    @cached_property
-    def runs(self) -> pl.DataFrame:
-        return self._dataset.runs()
+    def __init__(self, of: dataset.Dataset):
+        self._dataset = of
 
-    @cached_property
-    def throughput(self) -> pl.DataFrame:
-        return self._dataset.throughput()
-
-    @cached_property
-    def samples(self) -> pl.DataFrame:
-        return self._dataset.samples()
-
-    @cached_property
-    def packets(self) -> pl.DataFrame:
-        return self._dataset.packets()
+    def table(self, name: str) -> pl.DataFrame:
+        return self._dataset.table(name)
 
     @cached_property
     def timeslices(self) -> pl.DataFrame:
         """When each contended sender could run."""
-        return self._dataset.offtimes().filter(pl.col("kind") == "timeslice")
+        return self.offtimes.filter(pl.col("kind") == "timeslice")
 
 
 class Evidence:
@@ -124,16 +124,36 @@ class Evidence:
         if metric in OF_RUNS:
             found = self.runs.with_columns(summary.of_run(metric).cast(pl.Float64).alias("value"))
         else:
-            function, _ = METRICS[metric]
-            found = self.runs.join(function(self), on="run")
+            of_run = METRICS[metric]
+            found = self.runs.join(of_run.rows(self).group_by("run").agg(value=of_run.value), on="run")
+            if of_run.over_link:
+                found = found.with_columns(pl.col("value") / pl.col("bandwidth_mbps"))
         return found.filter(pl.col("value").is_not_null())
 
 
-def startup_peak_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The maximum throughput in any 0.3 s of the first two seconds: how far STARTUP came."""
-    early = evidence.throughput.filter(pl.col("time_s") <= STARTUP_S)
-    smooth = early.with_columns(pl.col("throughput_mbps").rolling_mean(3, min_samples=1).over("run"))
-    return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
+@dataclass(frozen=True)
+class Metric:
+    """A metric that is no column of the runs."""
+
+    rows: Callable[[Evidence], pl.DataFrame]
+    """What it is computed of."""
+    value: pl.Expr
+    """What it is of the rows of one run; a run for which that is null has none."""
+    unit: str = ""
+    over_link: bool = False
+    """Whether the value is divided by the bottleneck's rate."""
+
+
+def _second_half(series: pl.DataFrame) -> pl.DataFrame:
+    return series.filter(pl.col("time_s") > TIME.max().over("run") / 2)
+
+
+def _late_samples(evidence: Evidence) -> pl.DataFrame:
+    return _second_half(evidence.samples)
+
+
+def _later_samples(evidence: Evidence) -> pl.DataFrame:
+    return evidence.samples.filter(TIME > STARTUP_S)
 
 
 def _left_startup(evidence: Evidence) -> pl.DataFrame:
@@ -142,64 +162,52 @@ def _left_startup(evidence: Evidence) -> pl.DataFrame:
     return later.sort("time_s").group_by("run", "flow").agg(pl.col("time_s", "bandwidth_estimate_mbps").first())
 
 
-def startup_s(evidence: Evidence) -> pl.DataFrame:
-    """How long STARTUP took: the median over the run's flows."""
-    return _left_startup(evidence).group_by("run").agg(pl.col("time_s").median().alias("value"))
-
-
-def startup_found(evidence: Evidence) -> pl.DataFrame:
-    """What the flows' bandwidth estimates added up to when they left STARTUP, over the bottleneck's rate."""
-    found = _left_startup(evidence).group_by("run").agg(pl.col("bandwidth_estimate_mbps").sum())
-    rates = evidence.runs.select("run", "bandwidth_mbps")
-    value = (pl.col("bandwidth_estimate_mbps") / pl.col("bandwidth_mbps")).alias("value")
-    return found.join(rates, on="run").select("run", value)
-
-
-def _second_half(series: pl.DataFrame) -> pl.DataFrame:
-    return series.filter(pl.col("time_s") > pl.col("time_s").max().over("run") / 2)
-
-
-def late_mbps(evidence: Evidence) -> pl.DataFrame:
-    """Mean throughput in the second half of the run."""
-    return _second_half(evidence.throughput).group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
-
-
-def retransmit_share(evidence: Evidence) -> pl.DataFrame:
-    """Retransmitted segments over full segments of payload that arrived, in the whole run. Null where nobody counts
-    them, as with QUIC."""
-    payload = pl.col("ip_version").replace_strict(units.PAYLOAD_BYTES_OF)
-    arrived = summary.payload() * 1e6 / 8 / payload
-    of_run = evidence.flows.group_by("run").agg(summary.counted("retransmits"), arrived.sum().alias("arrived"))
-    return of_run.select("run", (pl.col("retransmits") / pl.col("arrived").clip(1)).alias("value"))
-
-
-def late_retransmit_share(evidence: Evidence) -> pl.DataFrame:
-    """Retransmitted over delivered segments, in the run's second half: without STARTUP. Null on vm."""
+def _late_counters(evidence: Evidence) -> pl.DataFrame:
+    """Return how many segments each flow sent again and had delivered in the run's second half."""
     counters = pl.col("retransmits", "delivered_packets")
     counted = evidence.samples.filter(pl.col("delivered_packets").is_not_null())
-    of_flow = _second_half(counted).group_by("run", "flow").agg(counters.max() - counters.min())
-    of_run = of_flow.group_by("run").agg(pl.col("retransmits", "delivered_packets").sum())
-    return of_run.select("run", (pl.col("retransmits") / pl.col("delivered_packets").clip(1)).alias("value"))
+    return _second_half(counted).group_by("run", "flow").agg(counters.max() - counters.min())
 
 
-def oracle_mbps(evidence: Evidence) -> pl.DataFrame:
-    """What the best possible sender would carry in these timeslices, in the run's second half (oracle.py). Null on
-    vm."""
-    return _oracle(evidence, None)
+def _late_queues(evidence: Evidence) -> pl.DataFrame:
+    return _late_samples(evidence).group_by("run", "flow").agg(pl.col("queue_bytes").mean())
 
 
-def oracle_one_rtt_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The same, if at most one round trip's worth may wait at the bottleneck when a timeslice ends. Null on vm."""
-    return _oracle(evidence, 1)
+def _while_all_send(evidence: Evidence) -> pl.DataFrame:
+    """Return the throughput of each flow from 10 s after the last one's start until the first one's end."""
+    ends = evidence.flows.group_by("run").agg(begun=pl.col("start_s").max(), ended=pl.col("stop_s").min())
+    of_flows, time = evidence.flow_throughput.join(ends, on="run"), pl.col("time_s")
+    return of_flows.filter((time > pl.col("begun") + SETTLED_S) & (time <= pl.col("ended")))
 
 
-def _oracle(evidence: Evidence, ahead_rtts: float | None) -> pl.DataFrame:
+def _recovering(evidence: Evidence) -> pl.DataFrame:
+    """Return the mean throughput of the second before each interval as `smooth`, with the run's `middle` and the
+    `level` at which it has recovered; of a run without any throughput only these."""
+    smooth = RATE.rolling_mean(10, min_samples=10).over("run")
+    runs = evidence.flows.group_by("run").agg(
+        level=pl.col("bandwidth_mbps").first() * 0.8, middle=pl.col("duration_s").first() / 2
+    )
+    return runs.join(evidence.throughput.with_columns(smooth=smooth), on="run", how="left")
+
+
+def _fallen(evidence: Evidence) -> pl.DataFrame:
+    """Return when the delivery rate and the estimate of each flow first were half of what STARTUP left, or less."""
+    left = _left_startup(evidence).rename({"time_s": "left_s", "bandwidth_estimate_mbps": "found"})
+    later = evidence.samples.join(left, on=["run", "flow"]).filter(pl.col("time_s") >= pl.col("left_s"))
+    half = pl.col("found") / 2
+    return later.group_by("run", "flow").agg(
+        delivery=TIME.filter(pl.col("delivery_rate_mbps") <= half).min(),
+        estimate=TIME.filter(pl.col("bandwidth_estimate_mbps") <= half).min(),
+    )
+
+
+def _oracle(evidence: Evidence, ahead_rtts: float | None = None) -> pl.DataFrame:
     rows = []
     for run, timeslices, path in when_it_ran(evidence):
         ahead_s = None if ahead_rtts is None else path["rtt_ms"] * ahead_rtts / 1e3
         link = path["bandwidth_mbps"], path["buffer_bytes"], path["from_s"], path["to_s"]
         rows.append((run, oracle.carried_mbps(timeslices, *link, ahead_s, path["ip_version"])))
-    return pl.DataFrame(rows, schema={"run": pl.String, "value": pl.Float64}, orient="row")
+    return pl.DataFrame(rows, schema={"run": pl.String, "oracle_mbps": pl.Float64}, orient="row")
 
 
 def when_it_ran(evidence: Evidence) -> Iterator[tuple[str, list[tuple[float, float]], dict[str, Any]]]:
@@ -222,251 +230,93 @@ def when_it_ran(evidence: Evidence) -> Iterator[tuple[str, list[tuple[float, flo
         yield path["run"], [(0.0, path["duration_s"])] if whole else slices[path["run"]], path
 
 
-def _of_flow(evidence: Evidence, number: int) -> pl.DataFrame:
-    return evidence.flows.filter(pl.col("flow") == number).select("run", pl.col("throughput_mbps").alias("value"))
-
-
-def first_flow_mbps(evidence: Evidence) -> pl.DataFrame:
-    """Throughput of the first flow while it sent."""
-    return _of_flow(evidence, 0)
-
-
-def second_flow_mbps(evidence: Evidence) -> pl.DataFrame:
-    """Throughput of the second flow while it sent."""
-    return _of_flow(evidence, 1)
-
-
-def first_flow_share(evidence: Evidence) -> pl.DataFrame:
-    """The first flow's part of what all flows received in the run's second half: without STARTUP."""
-    rate, first = pl.col("throughput_mbps"), pl.col("flow") == 0
-    late = _second_half(evidence.flow_throughput)
-    return late.group_by("run").agg((rate.filter(first).sum() / rate.sum()).alias("value"))
-
-
-def first_flow_retransmit_share(evidence: Evidence) -> pl.DataFrame:
-    """The first flow's part of all retransmitted segments. Null where none were."""
-    every, first = pl.col("retransmits"), pl.col("flow") == 0
-    value = every.filter(first).sum() / pl.when(every.sum() > 0).then(every.sum())
-    return evidence.flows.group_by("run").agg(value.alias("value"))
-
-
-def first_flow_queue_share(evidence: Evidence) -> pl.DataFrame:
-    """The first flow's part of the bottleneck's queue in the run's second half. Null on vm."""
-    of_flow = _second_half(evidence.samples).group_by("run", "flow").agg(pl.col("queue_bytes").mean())
-    queue, first = pl.col("queue_bytes"), pl.col("flow") == 0
-    return of_flow.group_by("run").agg((queue.filter(first).sum() / queue.sum()).alias("value"))
-
-
-def _while_all_send(evidence: Evidence, number: int) -> pl.DataFrame:
-    ends = evidence.flows.group_by("run").agg(begun=pl.col("start_s").max(), ended=pl.col("stop_s").min())
-    of_flow = evidence.flow_throughput.filter(pl.col("flow") == number).join(ends, on="run")
-    time = pl.col("time_s")
-    both = of_flow.filter((time > pl.col("begun") + SETTLED_S) & (time <= pl.col("ended")))
-    return both.group_by("run").agg(pl.col("throughput_mbps").mean().alias("value"))
-
-
-def first_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The first flow's throughput while all flows send, from 10 s after the last one's start on."""
-    return _while_all_send(evidence, 0)
-
-
-def second_flow_together_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The second flow's throughput while all flows send, from 10 s after the last one's start on."""
-    return _while_all_send(evidence, 1)
-
-
-def queue_mean_ms(evidence: Evidence) -> pl.DataFrame:
-    """Mean queueing delay at the bottleneck: the mean over the flows, which all count the same. Null on vm."""
-    return evidence.flows.group_by("run").agg(pl.col("queue_mean_ms").mean().alias("value"))
-
-
-def completion_p99_ms(evidence: Evidence) -> pl.DataFrame:
-    """The 99th percentile of the completion times of the run's flows, of those that were through."""
-    value = pl.col("completion_ms").quantile(0.99, "linear")
-    return evidence.flows.group_by("run").agg(value.alias("value"))
-
-
-def _at_cwnd(evidence: Evidence, number: int) -> pl.DataFrame:
-    later = _later_samples(evidence).filter((pl.col("flow") == number) & pl.col("mode").ne_missing("probe_rtt"))
-    # Samples are taken at ACKs, which have just made room for a burst of two.
-    room = pl.col("cwnd_packets") - pl.col("inflight_packets")
-    return later.group_by("run").agg((room <= 2).mean().alias("value"))
-
-
-def first_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
-    """Part of the first flow's samples after STARTUP, without PROBE_RTT, with as much in flight as cwnd allows."""
-    return _at_cwnd(evidence, 0)
-
-
-def second_flow_at_cwnd(evidence: Evidence) -> pl.DataFrame:
-    """Part of the second flow's samples after STARTUP, without PROBE_RTT, with as much in flight as cwnd allows."""
-    return _at_cwnd(evidence, 1)
-
-
-def fairness(evidence: Evidence) -> pl.DataFrame:
-    """Jain's index of the flows' throughputs: 1 if all are equal, 1/n if one has everything (RFC 5166, 2.3)."""
-    rate = pl.col("throughput_mbps")
-    index = rate.sum() ** 2 / (pl.len() * (rate**2).sum())
-    return evidence.flows.group_by("run").agg(index.alias("value"))
-
-
-def recovery_s(evidence: Evidence) -> pl.DataFrame:
-    """The time from the run's middle until the throughput of a second reaches 80 % of the bottleneck's rate; the whole
-    second half if it never does."""
-    runs = evidence.flows.group_by("run").agg(
-        level=pl.col("bandwidth_mbps").first() * 0.8, middle=pl.col("duration_s").first() / 2
-    )
-    smooth = pl.col("throughput_mbps").rolling_mean(10, min_samples=10).over("run")
-    of_run = evidence.throughput.sort("run", "time_s").with_columns(smooth=smooth).join(runs, on="run")
-    # Only seconds that lie completely after the middle.
-    reached = of_run.filter((pl.col("time_s") > pl.col("middle") + 0.95) & (pl.col("smooth") >= pl.col("level")))
-    since = reached.group_by("run").agg((pl.col("time_s") - pl.col("middle")).min().alias("since"))
-    return runs.join(since, on="run", how="left").select("run", pl.coalesce("since", "middle").alias("value"))
-
-
-def ever_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The maximum throughput in any second of the run, STARTUP's too."""
-    return _best_second(evidence.throughput)
-
-
-def best_mbps(evidence: Evidence) -> pl.DataFrame:
-    """The maximum throughput in any second after STARTUP."""
-    return _best_second(evidence.throughput.filter(pl.col("time_s") > STARTUP_S))
-
-
-def _best_second(later: pl.DataFrame) -> pl.DataFrame:
-    smooth = later.with_columns(pl.col("throughput_mbps").rolling_mean(10, min_samples=5).over("run"))
-    return smooth.group_by("run").agg(pl.col("throughput_mbps").max().alias("value"))
-
-
-def _later_samples(evidence: Evidence) -> pl.DataFrame:
-    return evidence.samples.filter(pl.col("time_s") > STARTUP_S)
-
-
-def inflight_bdp(evidence: Evidence) -> pl.DataFrame:
-    """Median of what is in flight after STARTUP, in BDPs by the control's own estimate."""
-    return _later_samples(evidence).group_by("run").agg(pl.col("inflight_bdp").median().alias("value"))
-
-
-def below_bdp_share(evidence: Evidence) -> pl.DataFrame:
-    """Part of the samples after STARTUP with less than one BDP in flight."""
-    known = _later_samples(evidence).filter(pl.col("inflight_bdp").is_not_null())
-    return known.group_by("run").agg((pl.col("inflight_bdp") < 1).mean().alias("value"))
-
-
-def between_1_and_2_bdp_share(evidence: Evidence) -> pl.DataFrame:
-    """Part of the samples after STARTUP with one to two BDP in flight."""
-    known = _later_samples(evidence).filter(pl.col("inflight_bdp").is_not_null())
-    return known.group_by("run").agg(pl.col("inflight_bdp").is_between(1, 2).mean().alias("value"))
-
-
-def estimate_mbps(evidence: Evidence) -> pl.DataFrame:
-    """Median bandwidth estimate in the run's second half."""
-    late = _second_half(evidence.samples)
-    return late.group_by("run").agg(pl.col("bandwidth_estimate_mbps").median().alias("value"))
-
-
-def delivery_to_pacing(evidence: Evidence) -> pl.DataFrame:
-    """Median of delivery rate over pacing rate after STARTUP."""
-    later = _later_samples(evidence).filter(pl.col("pacing_rate_mbps") > 0)
-    ratio = pl.col("delivery_rate_mbps") / pl.col("pacing_rate_mbps")
-    return later.group_by("run").agg(ratio.median().alias("value"))
-
-
-def _to_link(evidence: Evidence, column: str) -> pl.DataFrame:
-    late = _second_half(evidence.samples).group_by("run").agg(pl.col(column).median().alias("rate"))
-    rates = evidence.runs.select("run", "bandwidth_mbps")
-    return late.join(rates, on="run").select("run", (pl.col("rate") / pl.col("bandwidth_mbps")).alias("value"))
-
-
-def pacing_to_link(evidence: Evidence) -> pl.DataFrame:
-    """Median pacing rate in the run's second half over the bottleneck's rate."""
-    return _to_link(evidence, "pacing_rate_mbps")
-
-
-def delivery_to_link(evidence: Evidence) -> pl.DataFrame:
-    """Median delivery rate in the run's second half over the bottleneck's rate."""
-    return _to_link(evidence, "delivery_rate_mbps")
-
-
-def estimate_to_link(evidence: Evidence) -> pl.DataFrame:
-    """Median bandwidth estimate in the run's second half over the bottleneck's rate."""
-    return _to_link(evidence, "bandwidth_estimate_mbps")
-
-
-def estimate_follows_s(evidence: Evidence) -> pl.DataFrame:
-    """The time from the first sample after STARTUP whose delivery rate is at most half of the estimate that STARTUP
-    left, until the first whose estimate is: how long the estimate stays behind. Null if either never falls so far."""
-    left = _left_startup(evidence).rename({"time_s": "left_s", "bandwidth_estimate_mbps": "found"})
-    later = evidence.samples.join(left, on=["run", "flow"]).filter(pl.col("time_s") >= pl.col("left_s"))
-    half = pl.col("found") / 2
-    first = later.group_by("run", "flow").agg(
-        delivery=pl.col("time_s").filter(pl.col("delivery_rate_mbps") <= half).min(),
-        estimate=pl.col("time_s").filter(pl.col("bandwidth_estimate_mbps") <= half).min(),
-    )
-    return first.group_by("run").agg((pl.col("estimate") - pl.col("delivery")).median().alias("value"))
-
-
-def high_gain_in_deficit(evidence: Evidence) -> pl.DataFrame:
-    """The part of the samples after STARTUP with less than one BDP in flight that is paced at a gain of 2 or more."""
-    low = _later_samples(evidence).filter(pl.col("inflight_bdp") < 1)
-    return low.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
-
-
-def high_gain_without_deficit(evidence: Evidence) -> pl.DataFrame:
-    """The part of the samples after STARTUP with 1.1 BDP or more in flight that is paced at a gain of 2 or more."""
-    enough = _later_samples(evidence).filter(pl.col("inflight_bdp") >= 1.1)
-    return enough.group_by("run").agg((pl.col("pacing_gain") >= 2).mean().alias("value"))
-
-
-def short_train_share(evidence: Evidence) -> pl.DataFrame:
-    """Part of the packets that left the sender in trains of at most SHORT_TRAIN packets. Needs packets."""
-    return evidence.trains.group_by("run").agg((pl.col("train") <= SHORT_TRAIN).mean().alias("value"))
-
-
-def train_packets(evidence: Evidence) -> pl.DataFrame:
-    """The train in which a packet left the sender, in packets: the mean over all packets. Needs packets."""
-    return evidence.trains.group_by("run").agg(pl.col("train").mean().alias("value"))
-
-
-# Each metric by name: its function, and its unit for people.
-METRICS: dict[str, tuple[Callable[[Evidence], pl.DataFrame], str]] = {
-    "startup_peak_mbps": (startup_peak_mbps, "Mbit/s"),
-    "startup_s": (startup_s, "s"),
-    "startup_found": (startup_found, ""),
-    "late_mbps": (late_mbps, "Mbit/s"),
-    "oracle_mbps": (oracle_mbps, "Mbit/s"),
-    "oracle_one_rtt_mbps": (oracle_one_rtt_mbps, "Mbit/s"),
-    "best_mbps": (best_mbps, "Mbit/s"),
-    "ever_mbps": (ever_mbps, "Mbit/s"),
-    "retransmit_share": (retransmit_share, ""),
-    "late_retransmit_share": (late_retransmit_share, ""),
-    "first_flow_mbps": (first_flow_mbps, "Mbit/s"),
-    "second_flow_mbps": (second_flow_mbps, "Mbit/s"),
-    "first_flow_share": (first_flow_share, ""),
-    "first_flow_retransmit_share": (first_flow_retransmit_share, ""),
-    "first_flow_queue_share": (first_flow_queue_share, ""),
-    "first_flow_together_mbps": (first_flow_together_mbps, "Mbit/s"),
-    "second_flow_together_mbps": (second_flow_together_mbps, "Mbit/s"),
-    "first_flow_at_cwnd": (first_flow_at_cwnd, ""),
-    "second_flow_at_cwnd": (second_flow_at_cwnd, ""),
-    "queue_mean_ms": (queue_mean_ms, "ms"),
-    "completion_p99_ms": (completion_p99_ms, "ms"),
-    "fairness": (fairness, ""),
-    "recovery_s": (recovery_s, "s"),
-    "inflight_bdp": (inflight_bdp, "BDP"),
-    "below_bdp_share": (below_bdp_share, ""),
-    "between_1_and_2_bdp_share": (between_1_and_2_bdp_share, ""),
-    "estimate_mbps": (estimate_mbps, "Mbit/s"),
-    "pacing_to_link": (pacing_to_link, ""),
-    "delivery_to_link": (delivery_to_link, ""),
-    "estimate_to_link": (estimate_to_link, ""),
-    "estimate_follows_s": (estimate_follows_s, "s"),
-    "delivery_to_pacing": (delivery_to_pacing, ""),
-    "high_gain_in_deficit": (high_gain_in_deficit, ""),
-    "high_gain_without_deficit": (high_gain_without_deficit, ""),
-    "short_train_share": (short_train_share, ""),
-    "train_packets": (train_packets, "packets"),
+FLOWS, THROUGHPUT, TRAINS = attrgetter("flows"), attrgetter("throughput"), attrgetter("trains")
+
+METRICS = {
+    # The maximum throughput in any 0.3 s of the first two seconds: how far STARTUP came.
+    "startup_peak_mbps": Metric(
+        lambda of: of.throughput.filter(TIME <= STARTUP_S), RATE.rolling_mean(3, min_samples=1).max(), "Mbit/s"
+    ),
+    # How long STARTUP took: the median over the run's flows.
+    "startup_s": Metric(_left_startup, TIME.median(), "s"),
+    # What the flows' bandwidth estimates added up to when they left STARTUP, over the bottleneck's rate.
+    "startup_found": Metric(_left_startup, ESTIMATE.sum(), over_link=True),
+    # Mean throughput in the second half of the run.
+    "late_mbps": Metric(lambda of: _second_half(of.throughput), RATE.mean(), "Mbit/s"),
+    # What the best possible sender would carry in these timeslices, in the run's second half (oracle.py). Null on vm.
+    "oracle_mbps": Metric(_oracle, ORACLE, "Mbit/s"),
+    # The same, if at most one round trip's worth may wait at the bottleneck when a timeslice ends. Null on vm.
+    "oracle_one_rtt_mbps": Metric(partial(_oracle, ahead_rtts=1), ORACLE, "Mbit/s"),
+    # The maximum throughput in any second after STARTUP.
+    "best_mbps": Metric(lambda of: of.throughput.filter(TIME > STARTUP_S), BEST_SECOND, "Mbit/s"),
+    # The maximum throughput in any second of the run, STARTUP's too.
+    "ever_mbps": Metric(THROUGHPUT, BEST_SECOND, "Mbit/s"),
+    # Retransmitted segments over full segments of payload that arrived, in the whole run. Null where nobody counts
+    # them, as with QUIC.
+    "retransmit_share": Metric(FLOWS, summary.counted("retransmits") / SEGMENTS.sum().clip(1)),
+    # Retransmitted over delivered segments, in the run's second half: without STARTUP. Null on vm.
+    "late_retransmit_share": Metric(
+        _late_counters, pl.col("retransmits").sum() / pl.col("delivered_packets").sum().clip(1)
+    ),
+    # Throughput of the first flow, and of the second, while it sent.
+    "first_flow_mbps": Metric(FLOWS, RATE.filter(FIRST).first(), "Mbit/s"),
+    "second_flow_mbps": Metric(FLOWS, RATE.filter(SECOND).first(), "Mbit/s"),
+    # The first flow's part of what all flows received in the run's second half: without STARTUP.
+    "first_flow_share": Metric(lambda of: _second_half(of.flow_throughput), RATE.filter(FIRST).sum() / RATE.sum()),
+    # The first flow's part of all retransmitted segments. Null where none were.
+    "first_flow_retransmit_share": Metric(
+        FLOWS, RETRANSMITS.filter(FIRST).sum() / pl.when(RETRANSMITS.sum() > 0).then(RETRANSMITS.sum())
+    ),
+    # The first flow's part of the bottleneck's queue in the run's second half. Null on vm.
+    "first_flow_queue_share": Metric(
+        _late_queues, pl.col("queue_bytes").filter(FIRST).sum() / pl.col("queue_bytes").sum()
+    ),
+    # The throughput of the first flow, and of the second, while all send, from 10 s after the last one's start on.
+    "first_flow_together_mbps": Metric(_while_all_send, RATE.filter(FIRST).mean(), "Mbit/s"),
+    "second_flow_together_mbps": Metric(_while_all_send, RATE.filter(SECOND).mean(), "Mbit/s"),
+    # Part of the first flow's samples, and of the second's, after STARTUP, without PROBE_RTT, with as much in flight as
+    # cwnd allows.
+    "first_flow_at_cwnd": Metric(_later_samples, AT_CWND.filter(FIRST & NO_PROBE_RTT).mean()),
+    "second_flow_at_cwnd": Metric(_later_samples, AT_CWND.filter(SECOND & NO_PROBE_RTT).mean()),
+    # Mean queueing delay at the bottleneck: the mean over the flows, which all count the same. Null on vm.
+    "queue_mean_ms": Metric(FLOWS, pl.col("queue_mean_ms").mean(), "ms"),
+    # The 99th percentile of the completion times of the run's flows, of those that were through.
+    "completion_p99_ms": Metric(FLOWS, pl.col("completion_ms").quantile(0.99, "linear"), "ms"),
+    # Jain's index of the flows' throughputs: 1 if all are equal, 1/n if one has everything (RFC 5166, 2.3).
+    "fairness": Metric(FLOWS, RATE.sum() ** 2 / (pl.len() * (RATE**2).sum())),
+    # The time from the run's middle until the throughput of a second reaches 80 % of the bottleneck's rate; the whole
+    # second half if it never does. Only seconds that lie completely after the middle count.
+    "recovery_s": Metric(
+        _recovering,
+        pl.coalesce(
+            (TIME - MIDDLE).filter((TIME > MIDDLE + 0.95) & (pl.col("smooth") >= pl.col("level"))).min(), MIDDLE.first()
+        ),
+        "s",
+    ),
+    # Median of what is in flight after STARTUP, in BDPs by the control's own estimate.
+    "inflight_bdp": Metric(_later_samples, INFLIGHT_BDP.median(), "BDP"),
+    # Part of the samples after STARTUP with less than one BDP in flight, and with one to two.
+    "below_bdp_share": Metric(_later_samples, (INFLIGHT_BDP < 1).mean()),
+    "between_1_and_2_bdp_share": Metric(_later_samples, INFLIGHT_BDP.is_between(1, 2).mean()),
+    # Median bandwidth estimate in the run's second half.
+    "estimate_mbps": Metric(_late_samples, ESTIMATE.median(), "Mbit/s"),
+    # Median pacing rate, delivery rate and bandwidth estimate in the run's second half over the bottleneck's rate.
+    "pacing_to_link": Metric(_late_samples, PACING.median(), over_link=True),
+    "delivery_to_link": Metric(_late_samples, DELIVERY.median(), over_link=True),
+    "estimate_to_link": Metric(_late_samples, ESTIMATE.median(), over_link=True),
+    # The time from the first sample after STARTUP whose delivery rate is at most half of the estimate that STARTUP
+    # left, until the first whose estimate is: how long the estimate stays behind. Null if either never falls so far.
+    "estimate_follows_s": Metric(_fallen, (pl.col("estimate") - pl.col("delivery")).median(), "s"),
+    # Median of delivery rate over pacing rate after STARTUP.
+    "delivery_to_pacing": Metric(_later_samples, (DELIVERY / PACING).filter(PACING > 0).median()),
+    # The part of the samples after STARTUP with less than one BDP in flight, and of those with 1.1 BDP or more, that is
+    # paced at a gain of 2 or more.
+    "high_gain_in_deficit": Metric(_later_samples, HIGH_GAIN.filter(INFLIGHT_BDP < 1).mean()),
+    "high_gain_without_deficit": Metric(_later_samples, HIGH_GAIN.filter(INFLIGHT_BDP >= 1.1).mean()),
+    # Part of the packets that left the sender in trains of at most SHORT_TRAIN packets. Needs packets.
+    "short_train_share": Metric(TRAINS, (pl.col("train") <= SHORT_TRAIN).mean()),
+    # The train in which a packet left the sender, in packets: the mean over all packets. Needs packets.
+    "train_packets": Metric(TRAINS, pl.col("train").mean(), "packets"),
 }
 # Columns of the runs themselves (summary.py), with their units.
 OF_RUNS = {
@@ -481,4 +331,4 @@ OF_RUNS = {
 
 def unit(metric: str) -> str:
     """Return the unit of a metric; empty if it has none."""
-    return OF_RUNS[metric] if metric in OF_RUNS else METRICS[metric][1]
+    return OF_RUNS[metric] if metric in OF_RUNS else METRICS[metric].unit

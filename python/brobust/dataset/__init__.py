@@ -17,11 +17,11 @@ from brobust.dataset.columns import (
     Rows,
     frame,
 )
-from brobust.dataset.one_run import OfRun, OneRun, find
+from brobust.dataset.one_run import OfRun, OneRun, Tables, find
 from brobust.dataset.rows import Measured, failed, flow_columns, scenario_columns
 from brobust.dataset.store import Dataset
 
 __all__ = [
     "CALLS", "CONNECTIONS", "PACKETS", "PROGRAMS", "REQUESTS", "RUNS", "SAMPLES", "TABLES", "TRANSFERS", "Dataset",
-    "Measured", "OfRun", "OneRun", "Rows", "failed", "find", "flow_columns", "frame", "scenario_columns",
+    "Measured", "OfRun", "OneRun", "Rows", "Tables", "failed", "find", "flow_columns", "frame", "scenario_columns",
 ]  # fmt: skip

@@ -20,9 +20,8 @@ def _table(name: str) -> cached_property[pl.DataFrame]:
     return cached_property(lambda run: run.table(name))
 
 
-class OfRun(ABC):
-    """The tables of one run: of a dataset's (OneRun), or of one that was just measured (brobust.run's Result). Each is
-    read when it is first asked for."""
+class Tables(ABC):
+    """Tables, each of which is read once, when it is first asked for."""
 
     runs = _table("runs")
     throughput = _table("throughput")
@@ -38,6 +37,10 @@ class OfRun(ABC):
     @abstractmethod
     def table(self, name: str) -> pl.DataFrame:
         """Return the rows of one of TABLES."""
+
+
+class OfRun(Tables):
+    """The tables of one run: of a dataset's (OneRun), or of one that was just measured (brobust.run's Result)."""
 
     @property
     @abstractmethod
