@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import verifier
 
 from brobust import _core
 from brobust.cc.names import OURS
 from brobust.cli.cc import OF_HOST_PROGRAM
-from brobust.conformance import verifier_counts
 from brobust.errors import BrobustError
 from brobust.host.programs import ask_host_program, host_program
 from conftest import eventually, kill_with_guardian
@@ -425,17 +425,17 @@ def test_programs_show_their_size_and_after_traffic_with_statistics_their_cost(p
 
 @needs_kernel
 def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded() -> None:
-    release, counts = verifier_counts.of_host(["brb_reno", "brb_cubic", "brb_bbr1_robust", "brb_bbr3_robust"])
-    if release not in verifier_counts.recorded():
+    release, counts = verifier.of_host(["brb_reno", "brb_cubic", "brb_bbr1_robust", "brb_bbr3_robust"])
+    if release not in verifier.recorded():
         pytest.skip(f"no counts are recorded for Linux {release}: benchmarks/verifier.py records them")
-    assert not verifier_counts.grown(counts, verifier_counts.recorded()[release])
+    assert not verifier.grown(counts, verifier.recorded()[release])
 
 
 def test_programs_that_have_grown_are_named() -> None:
     before = {"brb_x": {"init": 100, "ssthresh": 1000}}
-    assert not verifier_counts.grown({"brb_x": {"init": 190, "ssthresh": 1200}}, before)
-    assert len(verifier_counts.grown({"brb_x": {"init": 210, "ssthresh": 1300, "undo_cwnd": 5}}, before)) == 3
-    assert verifier_counts.grown({"brb_x": {"init": 600_000}}, {"brb_x": {"init": 590_000}})
+    assert not verifier.grown({"brb_x": {"init": 190, "ssthresh": 1200}}, before)
+    assert len(verifier.grown({"brb_x": {"init": 210, "ssthresh": 1300, "undo_cwnd": 5}}, before)) == 3
+    assert verifier.grown({"brb_x": {"init": 600_000}}, {"brb_x": {"init": 590_000}})
 
 
 def test_help_lists_the_commands_of_the_host_program_as_that_does() -> None:

@@ -1,28 +1,18 @@
 """The cells of benchmarks/held_out.py are those that were drawn before the repair that they judge was known."""
 
-import importlib
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
+import held_out
 import polars as pl
-import pytest
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def held_out() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield importlib.import_module("held_out")
-
-
-def test_the_draw_is_the_one_that_was_committed(held_out: ModuleType) -> None:
+def test_the_draw_is_the_one_that_was_committed() -> None:
     assert pl.DataFrame(held_out.draw()).write_csv() == (ROOT / "docs/data/held-out-draw.csv").read_text()
 
 
-def test_every_cell_is_a_scenario_within_the_bounds_and_the_same_for_all_controls(held_out: ModuleType) -> None:
+def test_every_cell_is_a_scenario_within_the_bounds_and_the_same_for_all_controls() -> None:
     cells = held_out.draw()
     for cell in cells:
         assert 20 <= cell["rate_mbps"] <= 500 and 5 <= cell["rtt_ms"] <= 100 and 0.5 <= cell["buffer_bdp"] <= 20

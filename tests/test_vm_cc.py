@@ -12,10 +12,11 @@ import polars as pl
 import psutil
 import pytest
 
+import verifier
 from brobust import _core
 from brobust.backends.vm import VmBackend
 from brobust.cc.names import OURS
-from brobust.conformance import calls, cases, shadow, verifier_counts
+from brobust.conformance import calls, cases, shadow
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.testbed import traffic
@@ -172,13 +173,13 @@ def test_bpf_and_this_process_decide_the_same_from_the_same_source(testbed: VmBa
 
 def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded(testbed: VmBackend) -> None:
     """The six nearest to its limit: each takes more than a second to load in an emulated guest."""
-    recorded = verifier_counts.recorded()["6.12"]
+    recorded = verifier.recorded()["6.12"]
     assert set(OURS) <= set(recorded)
     nearest = sorted(OURS, key=lambda control: max(recorded[control].values()))[-6:]
     for control in nearest:
         testbed.forget_control(control)
-    release, counts = verifier_counts.of_vm(testbed, "debian-6.12", nearest)
-    assert release == "6.12" and not verifier_counts.grown(counts, recorded)
+    release, counts = verifier.of_vm(testbed, "debian-6.12", nearest)
+    assert release == "6.12" and not verifier.grown(counts, recorded)
 
 
 def test_a_guest_that_panics_costs_its_run_a_retry_and_the_record_says_so(testbed: VmBackend) -> None:
