@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import Evidence
-from brobust.errors import BadInput
 
 
-class Value(BaseModel):
+class Value(BaseModel, extra="forbid", frozen=True):
     """One value of the variable, and the cells that have it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,8 +65,6 @@ def decided(twins: Sequence[Twins], claims: Mapping[str, Claim], evidence: Evide
     """Yield what each value makes of each claim."""
     for one in twins:
         for name in one.of:
-            if name not in claims:
-                raise BadInput(f"twins of {name!r}: there is no such claim; there are {', '.join(claims)}")
             for value in one.values:
                 it = decide(_measured(with_value(claims[name], value), evidence), evidence)
                 yield Twin(
