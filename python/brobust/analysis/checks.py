@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from brobust.analysis import cells, confidence, metrics
 from brobust.analysis.axes import CONTENDED, axis_phrase, axis_value
@@ -35,10 +35,8 @@ class Finding:
     """The runs behind it: rows of Evidence.runs."""
 
 
-class Check(BaseModel):
+class Check(BaseModel, extra="forbid", frozen=True):
     """A comparison of cells."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     metric: str = "throughput_mbps"
     where: dict[str, Any] = Field(default_factory=dict)

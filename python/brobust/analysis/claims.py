@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from brobust.analysis.axes import axis_phrase
 from brobust.analysis.cells import CELL
@@ -22,10 +22,8 @@ HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE = "holds", "holds in part", "differs", "
 VERDICTS = (HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE)
 
 
-class Claim(BaseModel):
+class Claim(BaseModel, extra="forbid", frozen=True):
     """What a paper says, and how it is checked."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     text: str

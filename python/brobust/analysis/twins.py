@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import Evidence
@@ -19,8 +19,6 @@ from brobust.analysis.metrics import Evidence
 class Value(BaseModel, extra="forbid", frozen=True):
     """One value of the variable, and the cells that have it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: str
     where: dict[str, Any] = Field(default_factory=dict)
     """Axes and their values, in place of those in the claim's checks."""
@@ -28,10 +26,8 @@ class Value(BaseModel, extra="forbid", frozen=True):
     """Controls that take the place of others: { brb_bbr3_robust = "brb_bbr3_paper" }."""
 
 
-class Twins(BaseModel):
+class Twins(BaseModel, extra="forbid", frozen=True):
     """Claims, a variable, and its values."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     variable: str
     of: tuple[str, ...]

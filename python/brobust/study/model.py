@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, StringConstraints, ValidationError
 
 from brobust import files
 from brobust.analysis import summary
@@ -27,10 +27,8 @@ from brobust.study import STUDIES, Scale, papers
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=60)]
 
 
-class Figure(BaseModel):
+class Figure(BaseModel, extra="forbid", frozen=True):
     """One drawing of the study's runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     title: str
@@ -55,10 +53,8 @@ class Figure(BaseModel):
     """The part of the run that is drawn, from and to; None: the whole run."""
 
 
-class Study(BaseModel):
+class Study(BaseModel, extra="forbid", frozen=True):
     """One study: a file in python/brobust/studies, or the user's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     paper: Name
     figure: Name
