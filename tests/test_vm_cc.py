@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import psutil
 import pytest
-
 import verifier
-from brobust import _core
+
+from brobust import _core, backends
 from brobust.backends.vm import VmBackend
 from brobust.cc.names import OURS
 from brobust.conformance import calls, cases, shadow
@@ -149,24 +150,33 @@ def _judged(testbed: VmBackend, share: float) -> list[dict[str, Any]]:
     return judged
 
 
-def test_ours_decides_as_the_kernels_own_at_every_call(testbed: VmBackend) -> None:
-    watched = list(shadow.compare(cases.VM_QUICK, over={"duration": "3s"}, testbed=testbed))
+@pytest.fixture
+def opened(testbed: VmBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opens the backend has the VMs of the other tests."""
+    monkeypatch.setattr(backends, "opened", lambda *_: nullcontext(testbed))
+
+
+@pytest.mark.usefixtures("opened")
+def test_ours_decides_as_the_kernels_own_at_every_call() -> None:
+    watched = list(shadow.compare(cases.VM_QUICK, over={"duration": "3s"}))
     assert statistics.fmean(w.acks for w in watched) > 500
     assert [w for w in watched if w.differences] == []
 
 
-def test_a_shadow_can_find_a_difference(testbed: VmBackend) -> None:
+@pytest.mark.usefixtures("opened")
+def test_a_shadow_can_find_a_difference() -> None:
     """A parameter that differs from the kernel's makes the shadow find a difference."""
     over = {"duration": "3s"}
-    (watched,) = shadow.compare(["clean"], ["bbr_shadow:bbr1_cwnd_gain=3"], over, testbed)
+    (watched,) = shadow.compare(["clean"], ["bbr_shadow:bbr1_cwnd_gain=3"], over)
     assert watched.differences > 0 and watched.first is not None
     ours, kernels = watched.first["values"]["cwnd_gain"][::-1]
     assert (kernels, ours) == (512, 768)
 
 
-def test_bpf_and_this_process_decide_the_same_from_the_same_source(testbed: VmBackend) -> None:
+@pytest.mark.usefixtures("opened")
+def test_bpf_and_this_process_decide_the_same_from_the_same_source() -> None:
     controls = ["brb_bbr3_robust", "brb_cubic", "brb_bbq"]
-    replayed = list(calls.replay(["10 of 20 ms"], controls, "vm", over={"duration": "4s"}, testbed=testbed))
+    replayed = list(calls.replay(["10 of 20 ms"], controls, "vm", over={"duration": "4s"}))
     assert [(r.control, r.first) for r in replayed if r.differences or r.lost] == []
     assert all(r.acks > 200 for r in replayed), replayed
 

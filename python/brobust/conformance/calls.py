@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,18 +39,14 @@ class Replayed:
 
 
 def replay(
-    names: Sequence[str],
-    controls: Sequence[str],
-    backend: str = "virtual",
-    over: Mapping[str, Any] | None = None,
-    testbed: VmBackend | None = None,
+    names: Sequence[str], controls: Sequence[str], backend: str = "virtual", over: Mapping[str, Any] | None = None
 ) -> Iterator[Replayed]:
     """Replay each of these cases (names in `cases.VIRTUAL` or `cases.VM`) with each control; yield results as they
-    finish. `over` gives values for fields that a case does not set. `testbed` is a backend vm that is already open."""
-    points = [(control, name) for control in controls for name in names]
-    scenarios = cases.checked(backend, points, over)
-    with nullcontext(testbed) if testbed is not None else backends.opened(backend, lambda _: None) as opened:
-        for (control, name), scenario in zip(points, scenarios, strict=True):
+    finish. `over` gives values for fields that a case does not set."""
+    points = [(control, name, over) for control in controls for name in names]
+    scenarios = cases.checked(backend, points)
+    with backends.opened(backend, lambda _: None) as opened:
+        for (control, name, _), scenario in zip(points, scenarios, strict=True):
             found = _in_vm(opened, scenario) if isinstance(opened, VmBackend) else _in_virtual_time(opened, scenario)
             counted = (found["calls"], found["acks"], found["differences"], _shown(found["first"]), found["lost"])
             yield Replayed(control, name, *counted)

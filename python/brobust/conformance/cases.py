@@ -104,21 +104,21 @@ _VM_BASE: dict[str, Any] = {"backend": "vm", "path": {"bandwidth": "20mbit", "rt
 _OF_BACKEND = {"virtual": (VIRTUAL, _VIRTUAL_BASE), "vm": (VM, _VM_BASE)}
 
 
-def scenario(
-    backend: str, control: str, case: str, over: Mapping[str, Any] | None = None, *, as_written: bool = False
-) -> Scenario:
-    """Return a case as a scenario. `over` gives values for fields that the case does not set itself. `as_written`:
-    without looking at which kernels this machine has."""
+Point = tuple[str, str, Mapping[str, Any] | None]
+"""A control, a case, and values for fields that the case does not set itself."""
+
+
+def checked(backend: str, points: Sequence[Point]) -> list[Scenario]:
+    """Return a scenario for each of these; refuse those that cannot be measured here."""
+    fields = [_fields(backend, *point) for point in points]
+    backends.check_written([one_scenario(one, as_written=True) for one in fields])
+    scenarios = [one_scenario(one) for one in fields]
+    backends.check(scenarios)
+    return scenarios
+
+
+def _fields(backend: str, control: str, case: str, over: Mapping[str, Any] | None) -> dict[str, Any]:
     cases, base = _OF_BACKEND[backend]
     if case not in cases:
         raise BadInput(f"--case: no case of backend {backend} is called {case!r}; --list lists them")
-    fields = override(override({**base, "flows": [{"cc": control}]}, over or {}), cases[case])
-    return one_scenario(fields, as_written=as_written)
-
-
-def checked(backend: str, points: Sequence[tuple[str, str]], over: Mapping[str, Any] | None) -> list[Scenario]:
-    """Return the scenarios of these controls and cases; refuse those that cannot be measured here."""
-    backends.check_written([scenario(backend, *point, over, as_written=True) for point in points])
-    scenarios = [scenario(backend, *point, over) for point in points]
-    backends.check(scenarios)
-    return scenarios
+    return override(override({**base, "flows": [{"cc": control}]}, over or {}), cases[case])

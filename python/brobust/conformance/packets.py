@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -46,33 +47,26 @@ def compare(
 ) -> Iterator[Compared]:
     """Compare every pair of controls in each of these cases (names in `cases.VIRTUAL`), each control on its kernel;
     yield results in this order."""
-    backends.check_written(
-        [one for name in names for pair in pairs for one in _scenarios(pair, name, kernels, as_written=True)]
-    )
-    comparisons = [(pair, name, _scenarios(pair, name, kernels)) for name in names for pair in pairs]
-    backends.check([scenario for _, _, both in comparisons for scenario in both])
+    comparisons = [(pair, name) for name in names for pair in pairs]
+    points = [
+        (control, name, {"kernel": kernel})
+        for pair, name in comparisons
+        for control, kernel in zip(pair, kernels, strict=True)
+    ]
+    scenarios = cases.checked("virtual", points)
     with (
         backends.opened("virtual", lambda _: None) as backend,
         ThreadPoolExecutor(max_workers=backend.parallel) as threads,
     ):
         try:
-            yield from threads.map(lambda one: _compare(backend, *one), comparisons)
+            yield from threads.map(partial(_compare, backend), comparisons, scenarios[::2], scenarios[1::2])
         except BaseException:
             backend.stop()
             raise
 
 
-def _scenarios(
-    pair: tuple[str, str], case: str, kernels: tuple[str | None, str | None], *, as_written: bool = False
-) -> tuple[Scenario, Scenario]:
-    first, second = (
-        cases.scenario("virtual", control, case, {"kernel": kernel}, as_written=as_written)
-        for control, kernel in zip(pair, kernels, strict=True)
-    )
-    return first, second
-
-
-def _compare(backend: Backend, pair: tuple[str, str], name: str, scenarios: tuple[Scenario, Scenario]) -> Compared:
+def _compare(backend: Backend, compared: tuple[tuple[str, str], str], *scenarios: Scenario) -> Compared:
+    pair, name = compared
     both = [_measure(backend, scenario, packets=False) for scenario in scenarios]
     hashes = [result.runs["packet_hash"][0] for result in both]
     difference = None

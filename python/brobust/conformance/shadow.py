@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,21 +36,18 @@ class Compared:
 
 
 def compare(
-    names: Sequence[str],
-    controls: Sequence[str] = CONTROLS,
-    over: Mapping[str, Any] | None = None,
-    testbed: VmBackend | None = None,
+    names: Sequence[str], controls: Sequence[str] = CONTROLS, over: Mapping[str, Any] | None = None
 ) -> Iterator[Compared]:
     """Run each of these cases (names in `cases.VM`) with each control; yield results as they finish. `over` gives
-    values for fields that a case does not set. `testbed` is a backend that is already open."""
-    points = [(control, name) for control in controls for name in names]
-    scenarios = cases.checked("vm", points, over)
-    with nullcontext(testbed) if testbed is not None else backends.opened("vm", lambda _: None) as backend:
+    values for fields that a case does not set."""
+    points = [(control, name, over) for control in controls for name in names]
+    scenarios = cases.checked("vm", points)
+    with backends.opened("vm", lambda _: None) as backend:
         assert isinstance(backend, VmBackend)
         for control in controls:
             backend.forget_control(control)  # so that it is loaded again, with its counters at zero
         before = dict.fromkeys(controls, (0, 0, 0))
-        for (control, name), scenario in zip(points, scenarios, strict=True):
+        for (control, name, _), scenario in zip(points, scenarios, strict=True):
             backend.measure(Run(scenario=scenario, repeat=0))
             found = json.loads(backend.ask_sender("brobust", "cc", "shadow", name_of(control)))
             now = (found["acks"], found["calls"], found["differences"])
