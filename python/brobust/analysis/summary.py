@@ -177,13 +177,19 @@ def told_apart(
     return measured.with_columns(columns), [*found, *(["scenario"] if unknown else [])]
 
 
-def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, list[str]]:
-    """Return for each cell median, minimum, maximum and n of the throughput, Mbit/s, with the axes and other fields
-    that vary; and the names of these. `grid` returns the scenarios."""
+def apart(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, list[str]]:
+    """Return one row per measured run, and the names of what tells cells apart: the axes that vary, and other fields.
+    `grid` returns the scenarios."""
     measured = runs(table)
     axes = varying(measured) or ["cc"]
     measured, others = told_apart(measured, axes, lambda: grid().scenarios)
-    axes, mbps = [*axes, *others], pl.col("throughput_mbps")
+    return measured, [*axes, *others]
+
+
+def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, list[str]]:
+    """Return for each cell median, minimum, maximum and n of the throughput, Mbit/s, with the axes and other fields
+    that vary; and the names of these. `grid` returns the scenarios."""
+    (measured, axes), mbps = apart(table, grid), pl.col("throughput_mbps")
     of_each = (
         measured.group_by(axes)
         .agg(

@@ -93,7 +93,7 @@ class Answers:
         offered = virtual_kernels.find_again(virtual_kernels.default()).congestion_controls
         of_dataset = None
         if self._dataset is not None:
-            measured, axes = _told_apart(self._dataset)
+            measured, axes = summary.apart(self._dataset.runs(), self._dataset.grid)
             known = [name for name in VALUES if name in measured.columns and measured[name].drop_nulls().len()]
             metrics = {name: VALUES[name] for name in known}
             named = {axis: heading(axis) for axis in axes}
@@ -145,7 +145,8 @@ class Answers:
 
     def answer_cells(self, x: str, y: str, metric: str) -> Answer:
         """Answer with the dataset's cells along two axes: the median of a metric in each, and the runs."""
-        measured, axes = _told_apart(self._opened())
+        opened = self._opened()
+        measured, axes = summary.apart(opened.runs(), opened.grid)
         for name, known in ((x, {*NAMED, *axes}), (y, {*NAMED, *axes}), (metric, VALUES)):
             if name not in known or name not in measured.columns:
                 raise BadInput(f"{name!r} is neither an axis nor a metric of this dataset")
@@ -190,14 +191,6 @@ class Answers:
         if self._dataset is None:
             raise BadInput("no dataset is open; give its directory to `brobust explore`")
         return self._dataset
-
-
-def _told_apart(dataset: Dataset) -> tuple[pl.DataFrame, list[str]]:
-    """Return a dataset's runs, and what tells their cells apart: the axes that vary, and other fields."""
-    measured = summary.runs(dataset.runs())
-    axes = summary.varying(measured) or ["cc"]
-    measured, others = summary.told_apart(measured, axes, lambda: dataset.grid().scenarios)
-    return measured, [*axes, *others]
 
 
 def _cell(row: dict[str, Any] | None) -> dict[str, Any] | None:

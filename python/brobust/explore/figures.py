@@ -62,24 +62,19 @@ def _panels(*at: float | None) -> list[dict[str, Any]]:
 def _conditions() -> dict[str, dict[str, set[Any]]]:
     """Return by the figures' names which values their cells have on every axis of the sheet that is not drawn. Which
     kernel it was is no condition."""
-    types = {name: RUNS[name].dtype for name in AXES if name in RUNS} | {"figure": pl.String}
-    cells = pl.read_csv(_sheet(), schema_overrides=types)
-    names = [name for name in cells.columns if name in types and name not in (X, *PANEL, *LINE, "figure", "kernel")]
+    names = ({*AXES} & {*RUNS} & {*_cells().columns}) - {X, *PANEL, *LINE, "kernel"}
     return {
         _named(figure)["name"]: {name: set(of_figure[name]) for name in names}
-        for (figure,), of_figure in cells.group_by("figure")
+        for (figure,), of_figure in _cells().group_by("figure")
     }
-
-
-def _sheet() -> bytes:
-    return (resources.files("brobust.explore") / f"{STUDY}.csv").read_bytes()
 
 
 @cache
 def _cells() -> pl.DataFrame:
-    columns = ("figure", X, *PANEL, *LINE, *DRAWN)
-    types = {name: pl.String if name in ("figure", "cc") else pl.Float64 for name in columns}
-    return pl.read_csv(_sheet(), schema_overrides=types).select(columns).rename(DRAWN)
+    """Return the cells of all figures, as the dataset's runs have their axes."""
+    sheet = (resources.files("brobust.explore") / f"{STUDY}.csv").read_bytes()
+    types = {name: RUNS[name].dtype for name in AXES if name in RUNS} | {"figure": pl.String}
+    return pl.read_csv(sheet, schema_overrides=types).rename(DRAWN)
 
 
 @cache
