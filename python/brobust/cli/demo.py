@@ -43,26 +43,25 @@ def demo(
     from brobust.scenario import Grid
 
     chosen = ["virtual", "vm"] if backend == "both" else [backend]
-    for name in chosen:  # before the first of them takes its time
-        check_directory(out / name, Grid.from_flags({**FIELDS, "backend": name}))
+    grids = {name: Grid.from_flags({**FIELDS, "backend": name}) for name in chosen}
+    for name, grid in grids.items():  # before the first of them takes its time
+        check_directory(out / name, grid)
     if backend != "vm":
         print("real Linux kernels in virtual time:", flush=True)
-        _measured(out / "virtual", {**FIELDS, "backend": "virtual"})
+        _measured(out / "virtual", grids["virtual"])
     if backend == "both" and (why := _no_vms()):
         print(f"not repeated on real VMs: {why}")
     elif backend != "virtual":
         print("the same on real VMs, in real time (about 5 minutes; Ctrl-C ends it):", flush=True)
-        _measured(out / "vm", {**FIELDS, "backend": "vm"})
+        _measured(out / "vm", grids["vm"])
 
 
-def _measured(directory: Path, fields: dict[str, Any]) -> None:
+def _measured(directory: Path, grid: Grid) -> None:
     from brobust import backends
     from brobust.cli.measuring import measure, require, show
     from brobust.dataset import Dataset
-    from brobust.scenario import Grid
     from brobust.series import runner
 
-    grid = Grid.from_flags(fields)
     backends.check(grid)
     dataset = continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     if not runner.remaining(grid, dataset):

@@ -73,13 +73,11 @@ def sweep(
     from brobust.cli.measuring import require
     from brobust.study import model
 
-    studies = _asked_for([model.load(file) for file in study], kernel, settings)
-    _check_written(model.grid(studies, scale, backend), out, jobs, cluster, insecure, without or [])
-    measured = _measure(
-        studies, scale, backend, out, jobs, cluster, dry_run=dry_run, as_json=as_json, without=without or []
-    )
-    if measured is not None:
-        require(*measured)
+    grid = model.grid(_asked_for([model.load(file) for file in study], kernel, settings), scale, backend)
+    _check_written(grid, out, jobs, cluster, insecure, without or [])
+    dataset = _measure(grid, out, jobs, cluster, dry_run=dry_run, as_json=as_json, without=without or [])
+    if dataset is not None:
+        require(grid, dataset)
 
 
 def reproduce(
@@ -121,7 +119,8 @@ def reproduce(
     every = _asked_for(model.of_paper(paper), kernel, settings)
     claims = {claim.id: claim for study in every for claim in study.claims}
     directory = out or Path(f"{studies[0].paper}-{backend}-{scale}")
-    _check_written(model.grid(studies, scale, backend), directory / "data", jobs, cluster, insecure)
+    grid = model.grid(studies, scale, backend)
+    _check_written(grid, directory / "data", jobs, cluster, insecure)
     if not dry_run:
         extras.require("brobust reproduce")
     from brobust.analysis import twins
@@ -136,10 +135,9 @@ def reproduce(
     grids = [(study, Grid(fields)) for study, fields in asked if fields is not None]
     for study, of_it in grids:
         drawing.check(study, of_it.as_written)
-    done = _measure(studies, scale, backend, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
-    if done is None:
+    dataset = _measure(grid, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
+    if dataset is None:
         return
-    grid, dataset = done
     require(grid, dataset, MEASURED)
     tables = Tables(dataset)
     measured = [(study, Evidence(tables, [run.id for run in of_it.runs()])) for study, of_it in grids]
@@ -256,9 +254,7 @@ def _field(text: str) -> dict[str, Any]:
 
 
 def _measure(
-    studies: Sequence[Study],
-    scale: Scale,
-    backend: str,
+    grid: Grid,
     directory: Path,
     jobs: int | None,
     cluster: str | None,
@@ -266,17 +262,14 @@ def _measure(
     dry_run: bool,
     as_json: bool,
     without: Sequence[str] = (),
-) -> tuple[Grid, Dataset] | None:
-    """Measure the runs of these studies that the dataset lacks. Return their grid and the dataset; None after a dry
-    run."""
+) -> Dataset | None:
+    """Measure the runs of a grid that the dataset lacks. Return the dataset; None after a dry run."""
     from brobust import backends
     from brobust.cli.measuring import check_builds, measure
     from brobust.dataset import Dataset
     from brobust.report.console import Console
     from brobust.series import expected_time, runner
-    from brobust.study import model
 
-    grid = model.grid(studies, scale, backend)
     backends.check(grid, jobs)
     if cluster is not None and not dry_run:
         runner.check_cluster(cluster)
@@ -302,7 +295,7 @@ def _measure(
     if dataset is None:
         dataset = Dataset.create(directory, grid, runner.host(), without=without)
     measure(grid, dataset, as_json, jobs, cluster, go_on="the same command")
-    return grid, dataset
+    return dataset
 
 
 def _check_same(directory: Path, before: Sequence[Scenario], asked: Sequence[Scenario]) -> None:
