@@ -27,7 +27,7 @@ from brobust.errors import BadInput, Interrupted, MissingSupport
 from brobust.host.programs import host_program
 from brobust.kernels import virtual as virtual_kernels
 from brobust.report.reproduced import Reproduced
-from brobust.scenario import Grid, Scenario
+from brobust.scenario import Grid, Run, Scenario
 from brobust.scenario.description import PANELS
 from brobust.scenario.fields import ROWS
 from brobust.series import runner
@@ -329,7 +329,7 @@ def test_commands_that_a_message_suggests_name_a_path_as_a_shell_takes_it(
     place, grid = tmp_path / "my data", Grid({"repeat": 2})
     dataset = made_up.dataset(place, grid)
 
-    def interrupted(*_: object) -> Iterator[runner.Progress]:
+    def interrupted(*_: object) -> Iterator[tuple[Run, Measured]]:
         raise KeyboardInterrupt
         yield
 

@@ -109,9 +109,8 @@ def test_runs_go_side_by_side_and_each_is_in_the_dataset_when_it_is_reported(
     grid = _grid()
     dataset = _dataset(tmp_path, grid)
     pretended["virtual"].wait_for(3)  # no run ends before three are under way
-    for count, progress in enumerate(runner.measure(grid.runs(), dataset, _silent), start=1):
-        assert progress.run.id in dataset.finished()
-        assert progress.done == count
+    for run, _ in runner.measure(grid.runs(), dataset, _silent):
+        assert run.id in dataset.finished()
     assert len(dataset.finished()) == 6
     assert "MainThread" not in pretended["virtual"].threads
     assert not pretended["virtual"].stopped.is_set()
@@ -128,8 +127,8 @@ def test_a_grid_of_both_backends_opens_one_after_the_other(pretended: dict[str, 
     grid = _grid(["vm", "virtual"], repeat=2)
     dataset = _dataset(tmp_path, grid)
     seen = []
-    for progress in runner.measure(runner.remaining(grid, dataset), dataset, _silent):
-        seen.append(progress.run.scenario.backend)
+    for run, _ in runner.measure(runner.remaining(grid, dataset), dataset, _silent):
+        seen.append(run.scenario.backend)
         assert [backend.open for backend in pretended.values()].count(1) == 1
     assert seen == ["virtual", "virtual", "vm", "vm"]
     assert pretended["vm"].threads == ["MainThread"] * 2

@@ -48,11 +48,11 @@ def measure(
                 _ProgressBar(errors, runs) as bar,
                 contextlib.closing(runner.measure(runs, dataset, bar.describe, jobs, cluster)) as measured,
             ):
-                for progress in measured:
-                    bar.advance(progress)
+                for run, found in measured:
+                    bar.advance(run, found)
                     if as_json:
                         with output.written():
-                            print(json.dumps(_as_object(progress.measured), default=str), flush=True)
+                            print(json.dumps(_as_object(found), default=str), flush=True)
         except CutShort as failed:
             done, how = _kept(grid, dataset, go_on)
             if done is None:
@@ -153,7 +153,7 @@ class _ProgressBar:
     def __init__(self, console: Console, runs: Sequence[Run]):
         self._console = console
         self._remaining = Remaining(runs, time.monotonic())
-        self._total = len(runs)
+        self._total, self._done = len(runs), 0
         self._bar: Progress | None = None
         self._shown = -SHOW_SECONDS
 
@@ -178,16 +178,17 @@ class _ProgressBar:
         if self._bar is not None:
             self._bar.update(self._task, description=printable(text[:100]))
 
-    def advance(self, progress: runner.Progress) -> None:
+    def advance(self, run: Run, found: Measured) -> None:
         """Count a run, and print it if it is not ok."""
-        first = progress.measured.runs[0]
+        first = found.runs[0]
         now = time.monotonic()
-        self._remaining.ended(progress.run, first.get("wall_s") or 0.0, now)
+        self._done += 1
+        self._remaining.ended(run, first.get("wall_s") or 0.0, now)
         if self._bar is not None and now - self._shown >= SHOW_SECONDS:
             seconds, self._shown = self._remaining.seconds(now), now
             left = "" if seconds is None else f"left {timedelta(seconds=round(seconds))}"
-            self._bar.update(self._task, completed=progress.done, left=left)
+            self._bar.update(self._task, completed=self._done, left=left)
         if first["outcome"] != "ok":
-            line = f"{progress.run.scenario.describe()}: {first['outcome']}: {first['reason']}"
+            line = f"{run.scenario.describe()}: {first['outcome']}: {first['reason']}"
             with contextlib.suppress(OSError):
                 self._console.print(line, soft_wrap=True, highlight=False)

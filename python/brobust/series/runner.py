@@ -8,7 +8,6 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,15 +22,6 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.lazily import pl
 from brobust.scenario import Grid, Run, Scenario
 from brobust.series.side_by_side import Ended, side_by_side
-
-
-@dataclass(frozen=True)
-class Progress:
-    """One finished run, and how many runs of the series are done."""
-
-    run: Run
-    measured: Measured
-    done: int
 
 
 def remaining(grid: Grid, dataset: Dataset) -> list[Run]:
@@ -81,7 +71,7 @@ def measure(
     announce: Callable[[str], None],
     jobs: int | None = None,
     cluster: str | None = None,
-) -> Generator[Progress, None, None]:
+) -> Generator[tuple[Run, Measured], None, None]:
     """Measure these runs; append each to the dataset, then yield it.
 
     One backend is open at a time. `announce` is called with what is being done. `jobs` is how many runs are measured at
@@ -91,14 +81,11 @@ def measure(
     as_they_finish = (
         _on_this_host(runs, dataset, announce, jobs) if cluster is None else _on_cluster(runs, announce, cluster)
     )
-    done = 0
     # If the caller stops reading, the runs under way are stopped, too.
     with contextlib.closing(as_they_finish) as finished:
         for ended in finished:
             _append(dataset, ended)
-            for run, found in ended:
-                done += 1
-                yield Progress(run, found, done)
+            yield from ended
     dataset.compact()
 
 
