@@ -161,14 +161,14 @@ def _in_ascii(directory: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def merge(directory: Path, normalised: Normalised, at_least: int, kept: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-    """Merge the newest files into one if there are so many that should be, with those rows that `kept` returns. Files
-    that cannot be read stay as they are."""
+def merge(directory: Path, normalised: Normalised, at_least: int, counting: pl.Expr) -> None:
+    """Merge the newest files into one if there are so many that should be, with the rows that count. Files that cannot
+    be read stay as they are."""
     newest = _to_merge(current(directory))
     if len(newest) < at_least:
         return
     try:
-        rows = kept(normalised(_rows(newest))).sort("run", maintain_order=True)
+        rows = normalised(_rows(newest)).filter(counting).sort("run", maintain_order=True)
     except _unreadable():
         if debugging():
             raise

@@ -241,8 +241,9 @@ class Dataset:
     def _merge(self, names: Sequence[str], at_least: int) -> None:
         for name in names:
             documented = partial(_as_documented, columns=TABLES[name])
-            chosen = _without_failed_attempts if name == "runs" else (lambda rows: rows)
-            parts.merge(self.directory / name, documented, at_least, chosen)
+            # Failed runs that were measured again have no rows in other tables.
+            counting = _is_last() | (pl.col("outcome") != "failed") if name == "runs" else pl.lit(True)
+            parts.merge(self.directory / name, documented, at_least, counting)
 
     def discard_if_empty(self) -> bool:
         """Remove the dataset if this object has begun it and nothing was measured into it, and return whether it did.
@@ -306,21 +307,16 @@ class Dataset:
         frames, there, unreadable = parts.read(self.directory / name, documented_rows, columns, runs)
         _warn(unreadable)
         rows = pl.concat(frames) if frames else frame([], documented).with_columns(pl.lit(0, pl.Int64).alias(PART))
-        if name == "runs":
-            return rows.filter(_is_last()) if _measured_twice(rows) else rows
-        return rows if self._all_are_latest(there) else self._latest(rows)
+        return rows.filter(_is_last()) if name == "runs" else self._latest(rows, there)
 
-    def _all_are_latest(self, there: Sequence[Part]) -> bool:
-        """Whether all the rows of these files are of the runs in runs/, and none of them of an earlier attempt."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnreadableFile)
-            frames, of_runs, _ = parts.read(self.directory / "runs", lambda rows: rows.select("run", PART), ["run"])
+    def _latest(self, rows: pl.DataFrame, there: Sequence[Part]) -> pl.DataFrame:
+        """Return those rows, of these files, that are of the runs in runs/, and not of an earlier attempt."""
+        frames, of_runs, _ = parts.read(self.directory / "runs", lambda rows: rows.select("run", PART), ["run"])
         numbers = {number for part in there for number in (part.first, part.last)}
-        if not all(any(part.first <= number <= part.last for part in of_runs) for number in numbers):
-            return False
-        return not frames or not _measured_twice(pl.concat(frames))
-
-    def _latest(self, rows: pl.DataFrame) -> pl.DataFrame:
+        are_there = all(any(part.first <= number <= part.last for part in of_runs) for number in numbers)
+        are_last = not frames or pl.concat(frames).select(_is_last().all()).item()
+        if are_there and are_last:  # nearly always: finding the rows one by one takes long
+            return rows
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnreadableFile)
             runs = self._read("runs", ["run"])
@@ -340,18 +336,9 @@ def _concatenated(tables: Sequence[Rows | None], columns: dict[str, Column]) -> 
     return pl.concat(together)
 
 
-def _measured_twice(runs: pl.DataFrame) -> bool:
-    """Whether a run is in several parts."""
-    return bool(runs.select(pl.struct("run", PART).n_unique() > pl.col("run").n_unique()).item())
-
-
 def _is_last() -> pl.Expr:
+    """Whether a row is of the last time that its run was measured."""
     return pl.col(PART) == pl.col(PART).max().over("run")
-
-
-def _without_failed_attempts(runs: pl.DataFrame) -> pl.DataFrame:
-    """Leave out failed runs that were measured again. They have no rows in other tables."""
-    return runs.filter(_is_last() | (pl.col("outcome") != "failed")) if _measured_twice(runs) else runs
 
 
 NAMED = 3
