@@ -31,10 +31,6 @@ class Agreement:
     aims: tuple[float, float] = AIMS
     """For the median and the 90th percentile."""
 
-    @property
-    def reached(self) -> bool:
-        return self.median <= self.aims[0] and self.p90 <= self.aims[1]
-
 
 def settled(throughput: pl.DataFrame, run: str) -> pl.DataFrame:
     """Return the mean throughput of each flow of a run after its first seconds, Mbit/s: columns run, flow,

@@ -55,15 +55,11 @@ def figure(run: OfRun) -> Figure:
         panel.set_xlim(0, float(rows["duration_s"][0]))
     if 1 < rows.height <= len(STYLES):  # of more, no line has a style of its own, and the names would hide them
         axes[0].legend(loc="upper right")
-    axes[-1].set_xlabel(f"time [s]; {_said_of(off)}")
+    grey = "grey: a sender had no CPU"
+    if off.height > TIMESLICES:
+        grey = f"not drawn: the {off.height:,} times in which a sender had no CPU"
+    axes[-1].set_xlabel(f"time [s]; {grey}")
     return drawn
-
-
-def _said_of(off: pl.DataFrame) -> str:
-    """Return what the figure shows of these off-times."""
-    if off.height <= TIMESLICES:
-        return "grey: a sender had no CPU"
-    return f"not drawn: the {off.height:,} times in which a sender had no CPU"
 
 
 def html(run: OfRun, title: str) -> str:

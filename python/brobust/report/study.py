@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -147,7 +146,7 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
     """Draw a bar for each control: the median of its runs, with the median's confidence interval and every run."""
     chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
     values = evidence.values(figure.value).filter(pl.col("run").is_in(runs["run"].implode()))
-    controls = sorted(values["cc"].unique(), key=_natural, reverse=True)  # drawn from below
+    controls = sorted(values["cc"].unique(), key=plot.control_order, reverse=True)  # drawn from below
     with plot.new_figure(8, 1.6 + 0.45 * len(controls), font=10) as canvas:
         axes = canvas.subplots()
         for place, control in enumerate(controls):
@@ -200,12 +199,6 @@ def _twins(
         meaning = "yes: the claim holds; part: in part; no: it differs"
         count = plot.runs_of_a_cell(runs, CELL)
         return plot.save(canvas, file, f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}")
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Return a key that sorts 16 before 140, and CUBIC before all others."""
-    parts = re.findall(r"\d+|\D+", name)
-    return [(name != "cubic", 0, "")] + [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 # What is drawn of the packets when they leave the sender: the column, its label, and as far as it is drawn.

@@ -90,14 +90,8 @@ def for_report(
 
 
 def _as_report(cell: dict[str, Any], backend: str) -> dict[str, Any]:
-    vary = {name: cell[name] for name in MAY_VARY if name in cell}
-    named = {
-        **vary,
-        "cc": _public(cell["cc"]),
-        "share": cell["share"],
-        "timeslice_ms": cell["timeslice_ms"],
-        "n": cell["n"],
-    }
+    columns = [name for name in (*MAY_VARY, "cc", "share", "timeslice_ms", "n") if name in cell]
+    named = {name: _public(cell[name]) if name == "cc" else cell[name] for name in columns}
     measured = ("throughput_mbps", "retransmits", "rtt_mean_ms")
     figures = {name: cell[name] for both in measured for name in (f"{backend}_{both}", f"virtual_{both}")}
     ratios = {name: cell[name] for name in ("ratio", "settled_ratio")}
