@@ -25,6 +25,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 import brobust
 import made_up
 from brobust import api
+from brobust.analysis import departures
 from brobust.analysis.explain import Explanation, bandwidths
 from brobust.api import Result
 from brobust.dataset import Dataset, Measured, captures, find, recordings
@@ -613,6 +614,12 @@ def test_of_a_flow_that_carries_nothing_without_a_cause_either_it_is_none() -> N
 def test_a_scenario_of_python_that_names_no_flows_is_tried_with_other_controls() -> None:
     run = brobust.run({"path": _path(loss=0.02), "duration": "2s"})
     assert api.explain(run, run.run).tried["--cc bbr"] > run.runs["throughput_mbps"][0]
+
+
+def test_the_first_packets_of_a_flow_have_not_waited_for_their_timeslice() -> None:
+    sent = pl.DataFrame({"number": [0, 1, 2], "time_s": [0.25, 0.25, 0.45]})
+    found = departures._slices(sent, [(0.0, 0.1), (0.2, 0.3), (0.4, 0.5)])
+    assert found.select("slice", "off_begin_s").rows() == [(2, None), (2, None), (3, 0.3)]
 
 
 @pytest.mark.virtual

@@ -114,10 +114,10 @@ def _slices(data: pl.DataFrame, slices: list[tuple[float, float]]) -> pl.DataFra
     for number, time, index in zip(data["number"], times, at, strict=True):
         row: dict[str, Any] = {"number": number}
         if index >= 0:
-            if index != before:
-                first_s = time
+            if index != before:  # none of the flow's own first packets has waited
+                first_s = time if before >= 0 else -np.inf
             row |= {"slice": int(index) + 1, "slice_begin_s": slices[index][0], "slice_end_s": slices[index][1]}
-            if time - first_s <= TRAIN_S and index > 0 and before >= 0:
+            if time - first_s <= TRAIN_S and index > 0:
                 row["off_begin_s"] = slices[index - 1][1]
         before = int(index)
         rows.append(row)
