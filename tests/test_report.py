@@ -1,6 +1,7 @@
 """Tables and figures say what the data says: medians over runs, flows summed, n and spread beside them."""
 
 import io
+import json
 from array import array
 from datetime import UTC, datetime
 from pathlib import Path
@@ -558,3 +559,16 @@ def test_a_flow_that_stops_counts_what_had_arrived_by_then() -> None:
     stopped, other = (row["throughput_mbps"] for row in results.flow_rows(run, result))
     assert stopped == pytest.approx((100_000 + 25_000) * 8e-6 / 0.15)
     assert other == 8.0  # of all that it had
+
+
+def test_a_report_shows_what_each_sender_asked_for_and_got(tmp_path: Path) -> None:
+    from brobust.report import html  # of the extra; tests without it import this file
+
+    asked = {"contention": {"share": 0.5, "timeslice": "10ms"}, "senders": [{"share": 0.25, "timeslice": "20ms"}]}
+    grid = Grid({**asked, "flows": [{"cc": "bbr", "count": 2}, {"cc": "cubic", "sender": 2}], "repeat": 3})
+    made_up.dataset(tmp_path / "data", grid, lambda _: {"effective_share": 0.3})
+    about = {"paper": "2brobust", "scale": "smoke", "backend": "virtual", "figures": []}
+    (tmp_path / "reproduction.json").write_text(json.dumps(about))
+    (tmp_path / "claims.jsonl").touch()
+    rows = [(row["timeslice_ms"], row["share"], row["n"]) for row in html._Part(tmp_path).contention()]
+    assert rows == [(10.0, 0.5, 3), (20.0, 0.25, 3)]

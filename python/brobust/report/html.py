@@ -54,7 +54,7 @@ class _Part(Reproduced):
 
     def __init__(self, directory: Path):
         super().__init__(directory)
-        self._runs = Dataset.open(directory / "data").runs().unique("run")
+        self._flows = Dataset.open(directory / "data").runs()
 
     def has(self, study: model.Study) -> bool:
         return study.figure in self.about["figures"]
@@ -64,7 +64,7 @@ class _Part(Reproduced):
         return next((one for one in self.claims if one.claim == claim.id), None)
 
     def summary(self) -> dict[str, Any]:
-        runs = self._runs
+        runs = self._flows.unique("run")
         host = files.read_json(self.directory / "data/dataset.json")
         scale, backend, paper = self.about["scale"], self.about["backend"], self.about["of"] or self.about["paper"]
         command = ["brobust", "reproduce", paper, "--scale", scale, "--backend", backend, *self.about.get("asked", [])]
@@ -81,10 +81,10 @@ class _Part(Reproduced):
         }
 
     def contention(self) -> list[dict[str, Any]]:
-        runs = self._runs.filter(pl.col("outcome") != "failed")
+        runs = self._flows.filter(pl.col("outcome") != "failed").unique(["run", "sender"])
         cells = (
             runs.group_by("timeslice_ms", "share")
-            .agg(pl.col("effective_share").median(), pl.col("effective_timeslice_ms").median(), pl.len().alias("n"))
+            .agg(pl.col("effective_share", "effective_timeslice_ms").median(), n=pl.col("run").n_unique())
             .sort("timeslice_ms", "share")
         )
         return [{"backend": self.about["backend"], **row} for row in cells.iter_rows(named=True)]
