@@ -468,8 +468,10 @@ def test_a_host_that_ssh_does_not_reach_is_refused_in_one_line(
 def test_two_names_of_one_machine_are_refused_as_such(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """Also where one is reached later than the other is refused."""
     given = (lab.directory / "config").read_text()
-    (lab.directory / "config.again").write_text(f"Host again\n  HostName {lab.hosts['sender'].address}\n{given}")
+    again = f"Match originalhost again exec \"sleep 0.5\"\n  HostName {lab.hosts['sender'].address}\n"
+    (lab.directory / "config.again").write_text(again + given)
     file = lab.file.with_name("again.toml")
     without_path = lab.file.read_text().replace('"config"', '"config.again"').partition("[path]")[0]
     file.write_text(without_path.replace('ssh = "receiver"', 'ssh = "again"'))

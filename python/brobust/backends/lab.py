@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -108,10 +108,13 @@ class LabBackend(Backend):
                 connection = self._connections[key] = Connection(name, machine)
                 connection.start(config, hosts.cut_after / 1e9, beside_others=name == "hypervisor")
         with ThreadPoolExecutor(len(self._connections)) as threads:
+            ready = [threads.submit(one.wait_ready) for one in self._connections.values()]
             try:
-                for waited in [threads.submit(one.wait_ready) for one in self._connections.values()]:
+                for waited in ready:
                     waited.result()
             except BaseException as error:
+                if ANOTHER in str(error):
+                    wait(ready, timeout=2)  # until the others have said which machine they are
                 for one in self._connections.values():
                     one.give_up()
                 if ANOTHER in str(error) and (same := ssh.same_machine(list(self._connections.values()))) is not None:
