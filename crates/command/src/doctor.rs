@@ -1,7 +1,6 @@
 //! `brobust doctor --clean`: undoes what killed commands left on this host. Python's `brobust doctor` also says what the
 //! host can do for measurements.
 
-use std::process::ExitCode;
 
 use brobust_host::{printable, Refusal, Runtime};
 use clap::Args;
@@ -44,7 +43,7 @@ pub fn run(options: &Options) -> Outcome {
     if found.is_empty() && !options.json {
         output::line("nothing left behind")?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns the kind and the name of each thing that a killed command has left.
@@ -55,7 +54,7 @@ fn leftovers(runtime: &Runtime) -> Result<Vec<(&'static str, String)>, Stop> {
 }
 
 /// Removes everything, and refuses if something could not be removed.
-fn clean(runtime: &Runtime) -> Result<(), Stop> {
+fn clean(runtime: &Runtime) -> Outcome {
     let (_, trials) = cc::clean();
     let of_sessions = brobust_host::clean(runtime)?;
     let problems: Vec<String> = trials.into_iter().chain(of_sessions).collect();

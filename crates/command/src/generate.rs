@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use brobust_host::Refusal;
 use clap::builder::PossibleValuesParser;
@@ -41,8 +40,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, program: Command) -> Outcome {
     let root = &arguments.directory;
     write_all(root, program)
-        .map_err(|error| Refusal::missing_support(format!("{} cannot be written: {error}", root.display())))?;
-    Ok(ExitCode::SUCCESS)
+        .map_err(|error| Refusal::missing_support(format!("{} cannot be written: {error}", root.display())).into())
 }
 
 fn write_all(root: &Path, mut program: Command) -> io::Result<()> {

@@ -1,7 +1,6 @@
 //! `brobust guard`: the guardian of another brobust command. Users do not call it.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use brobust_host::guardian::{self, End};
@@ -30,18 +29,16 @@ pub enum Command {
 pub fn run(command: &Command) -> Outcome {
     match command {
         Command::Session { directory, silence } => session(directory, *silence),
-        Command::Trial { name, owner } => {
-            cc::guard(name, owner)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Trial { name, owner } => cc::guard(name, owner)?,
     }
+    Ok(())
 }
 
-fn session(directory: &Path, silence: f64) -> Outcome {
+fn session(directory: &Path, silence: f64) {
     let limit = Duration::try_from_secs_f64(silence).ok().filter(|limit| !limit.is_zero());
     let end = guardian::wait_for_end(limit);
     if end == End::Dismissed {
-        return Ok(ExitCode::SUCCESS);
+        return;
     }
     let runtime = Runtime::at(directory.parent().unwrap_or(directory));
     let problems = undo(&runtime, directory).unwrap_or_else(|refusal| vec![refusal.text]);
@@ -55,5 +52,4 @@ fn session(directory: &Path, silence: f64) -> Outcome {
     if !problems.is_empty() {
         output::remark(&format!("not undone: {}; `brobust doctor --clean` tries again", problems.join("; ")));
     }
-    Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use brobust_guest::agent::{self, Change};
@@ -62,8 +61,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Load => return load(),
         Command::Spin => spin::run(),
     };
-    done.map_err(|error| Refusal::failed(format!("{error:#}")))?;
-    Ok(ExitCode::SUCCESS)
+    done.map_err(|error| Refusal::failed(format!("{error:#}")).into())
 }
 
 fn serve(options: &Agent) -> Outcome {
@@ -96,8 +94,7 @@ fn serve(options: &Agent) -> Outcome {
     output::record(&json!({"ready": format!("/proc/{}/exe", std::process::id())}))?;
     let served = agent::serve_standard(silence, &record, &alive);
     session.borrow_mut().end()?;
-    served.map_err(|error| Refusal::failed(format!("{error:#}")))?;
-    Ok(ExitCode::SUCCESS)
+    served.map_err(|error| Refusal::failed(format!("{error:#}")).into())
 }
 
 /// Reports what `brobust watch` says of a host's CPUs, from now until SIGTERM.
@@ -108,8 +105,7 @@ fn load() -> Outcome {
     let mut host = Host::new();
     end.wait().map_err(failed)?;
     let (load, _unread) = host.read();
-    output::record(&load)?;
-    Ok(ExitCode::SUCCESS)
+    output::record(&load)
 }
 
 /// Whether this program runs from a file in that directory, which is then ours to remove.

@@ -70,10 +70,20 @@ pub enum Stop {
     Interrupted,
     /// The reader of our output has closed it, as `head` does.
     OutputClosed,
+    /// With this exit status, and everything has been said: what it found wrong, or how far it came.
+    Status(u8),
 }
 
-/// Whether the command found nothing wrong.
-pub type Outcome = std::result::Result<ExitCode, Stop>;
+/// Whether the command did its work and found nothing wrong.
+pub type Outcome = std::result::Result<(), Stop>;
+
+/// Ends a command that has said everything with this exit status.
+pub fn end(status: u8) -> Outcome {
+    match status {
+        0 => Ok(()),
+        _ => Err(Stop::Status(status)),
+    }
+}
 
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
@@ -91,10 +101,10 @@ fn main() -> ExitCode {
         Err(status) => return status,
     };
     match ended {
-        Ok(status) => status,
+        Ok(()) | Err(Stop::OutputClosed) => ExitCode::SUCCESS,
+        Err(Stop::Status(status)) => ExitCode::from(status),
         Err(Stop::Refused(refusal)) => refuse(&refusal.text, if refusal.kind == Kind::NotWritten { 1 } else { 2 }),
         Err(Stop::Interrupted) => refuse("interrupted", 130),
-        Err(Stop::OutputClosed) => ExitCode::SUCCESS,
     }
 }
 

@@ -1,7 +1,6 @@
 //! `brobust cc list`: the kernel's congestion controls and ours.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use brobust_ccload as ccload;
 use brobust_host::namespaces;
@@ -28,10 +27,7 @@ pub fn run(options: &ListOptions) -> Outcome {
     clean_up(false);
     let rows = rows();
     if options.json {
-        for row in &rows {
-            output::record(row)?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        return rows.iter().try_for_each(output::record);
     }
     let cells = rows.into_iter().map(|row| {
         let sockets: Vec<String> = row.sockets.iter().map(|(place, count)| format!("{count} ({place})")).collect();
@@ -42,8 +38,7 @@ pub fn run(options: &ListOptions) -> Outcome {
         };
         [row.name, from, row.state.into(), row.default_of.join(", "), sockets.join(", ")]
     });
-    output::table(["name", "from", "state", "default of", "sockets"], [Align::Left; 5], cells)?;
-    Ok(ExitCode::SUCCESS)
+    output::table(["name", "from", "state", "default of", "sockets"], [Align::Left; 5], cells)
 }
 
 fn rows() -> Vec<Row> {

@@ -1,7 +1,6 @@
 //! `brobust cc load`.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use brobust_cc::Offered;
@@ -13,7 +12,7 @@ use serde_json::json;
 
 use super::unload::print_holders;
 use super::{changes, clean_up, defaults, print, CONTROL};
-use crate::{interrupt, Outcome, Stop};
+use crate::{end, interrupt, Outcome, Stop};
 
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -114,13 +113,13 @@ impl Request<'_> {
             Ok(()) => print_holders(self.json, self.name, holders.as_ref()),
             Err(Stop::Interrupted) => {
                 print_holders(self.json, self.name, holders.as_ref())?;
-                Ok(ExitCode::from(130))
+                end(130)
             }
             Err(stop) => Err(stop),
         }
     }
 
-    fn wait(&self, limit: Option<Duration>) -> Result<(), Stop> {
+    fn wait(&self, limit: Option<Duration>) -> Outcome {
         let name = self.name;
         let until = limit.map_or_else(String::new, |limit| format!("in {} s, or ", limit.as_secs_f64()));
         let text = format!("loaded {name}; it is unloaded {until}with Ctrl-C");

@@ -16,7 +16,6 @@ mod unload;
 
 pub use changes::{abandoned, clean, guard};
 
-use std::process::ExitCode;
 
 use brobust_ccload as ccload;
 use brobust_host::{printable, Refusal};
@@ -95,12 +94,10 @@ fn clean_up(dry_run: bool) {
 
 /// Prints a result: one JSON object, or lines of text.
 fn print(json: bool, record: &Value, text: &str) -> Outcome {
-    if json {
-        output::record(record)?;
-    } else {
-        text.lines().try_for_each(|line| output::line(&printable(line)))?;
+    match json {
+        true => output::record(record),
+        false => text.lines().try_for_each(|line| output::line(&printable(line))),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn refused(refusal: ccload::Refusal) -> Refusal {

@@ -1,6 +1,5 @@
 //! `brobust cc params`: the parameters of a control.
 
-use std::process::ExitCode;
 
 use brobust_cc::Offered;
 use brobust_host::Refusal;
@@ -37,10 +36,8 @@ pub fn run(options: &Options) -> Outcome {
         Row { name: param.name, value, min, max, help: param.help }
     });
     if options.json {
-        rows.into_iter().try_for_each(|row| output::record(&row))?;
-    } else {
-        let cells = rows.map(|row| [row.name.into(), row.value, row.min, row.max, row.help.into()]);
-        output::table(["parameter", "default", "min", "max", "meaning"], [Align::Left; 5], cells)?;
+        return rows.into_iter().try_for_each(|row| output::record(&row));
     }
-    Ok(ExitCode::SUCCESS)
+    let cells = rows.map(|row| [row.name.into(), row.value, row.min, row.max, row.help.into()]);
+    output::table(["parameter", "default", "min", "max", "meaning"], [Align::Left; 5], cells)
 }

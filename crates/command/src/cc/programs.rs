@@ -1,6 +1,5 @@
 //! `brobust cc programs`: the BPF programs of a loaded control, and what they cost.
 
-use std::process::ExitCode;
 
 use brobust_ccload as ccload;
 use clap::Args;
@@ -22,8 +21,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Outcome {
     let programs = ccload::programs(&options.name).map_err(refused)?;
     if options.json {
-        programs.iter().try_for_each(output::record)?;
-        return Ok(ExitCode::SUCCESS);
+        return programs.iter().try_for_each(output::record);
     }
     let cells = programs.iter().map(|program| {
         let each = match program.runs {
@@ -40,7 +38,7 @@ pub fn run(options: &Options) -> Outcome {
     if programs.iter().all(|program| program.runs == 0) {
         output::line("for the number of runs and their time: sysctl kernel.bpf_stats_enabled=1, then send traffic")?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Writes 1234567 as 1,234,567.

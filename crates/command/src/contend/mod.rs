@@ -8,13 +8,12 @@ mod screen;
 mod vcpus;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use brobust_host::{units, Refusal, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::{files, output, Outcome, Stop};
+use crate::{end, files, output, Outcome};
 use hold::Place;
 use request::Request;
 use screen::Screen;
@@ -102,7 +101,7 @@ fn contend(arguments: &Arguments) -> Outcome {
     let places = hold::check(&request, &machine, force)?;
     print_found(&machine, &request, &places, json)?;
     if dry_run {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     if !nix::unistd::geteuid().is_root() {
         let text = "contend needs root, to change how threads are scheduled; run it with sudo, or --dry-run";
@@ -116,10 +115,10 @@ fn contend(arguments: &Arguments) -> Outcome {
     let report = hold::contend(&task, &mut screen)?;
     screen.finish(&report)?;
     if report.end.is_some_and(|end| end.interrupted) && seconds.is_some() {
-        return Ok(ExitCode::from(130));
+        return end(130);
     }
     let is_unfaithful = |row: &report::Row| row.whole.as_ref().is_some_and(|whole| whole.unfaithful.is_some());
-    Ok(ExitCode::from(u8::from(report.threads.iter().any(is_unfaithful))))
+    end(u8::from(report.threads.iter().any(is_unfaithful)))
 }
 
 fn record(arguments: &Record) -> Outcome {
@@ -128,7 +127,7 @@ fn record(arguments: &Record) -> Outcome {
     let mut screen = Screen::new(arguments.json);
     let report = hold::record(&machine, arguments.seconds, &arguments.out, &mut screen)?;
     screen.finish(&report)?;
-    Ok(ExitCode::from(if report.end.is_some_and(|end| end.interrupted) { 130 } else { 0 }))
+    end(if report.end.is_some_and(|end| end.interrupted) { 130 } else { 0 })
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
@@ -148,7 +147,7 @@ fn check_out(out: &Path) -> Result<()> {
     )))
 }
 
-fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: bool) -> std::result::Result<(), Stop> {
+fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: bool) -> Outcome {
     let Machine { pid, program, name, vcpus, is_known } = machine;
     let asked = request.describe();
     let placed = || vcpus.iter().zip(places).map(|(vcpu, (_, cpu))| (vcpu, cpu));

@@ -12,7 +12,6 @@ mod unread;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use brobust_ccload as ccload;
@@ -21,7 +20,7 @@ use brobust_sockdiag::Filter;
 use brobust_watch::{Cause, Namespaces, Settings, Sweeps, Watch};
 use clap::Args;
 
-use crate::{interrupt, output, Outcome, Stop};
+use crate::{end, interrupt, output, Outcome, Stop};
 use metrics::Metrics;
 use record::Record;
 use unread::Unread;
@@ -81,8 +80,7 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Outcome {
     if options.explain {
-        output::line(lines::explanation().trim_end())?;
-        return Ok(ExitCode::SUCCESS);
+        return output::line(lines::explanation().trim_end());
     }
     let Options { interval, window, filter, serve: address, .. } = *options;
     check_window(interval, window)?;
@@ -126,7 +124,7 @@ pub fn run(options: &Options) -> Outcome {
             None => output::line(&lines::of(&sweep.report))?,
         }
         if is_last {
-            return Ok(ExitCode::from(u8::from(options.once && short_of_cpu > 0)));
+            return end(u8::from(options.once && short_of_cpu > 0));
         }
     }
 }
@@ -142,12 +140,12 @@ fn serve(address: SocketAddr, per_socket: bool) -> Result<Metrics, Stop> {
 
 /// Sleeps until then, or until nobody reads our output any more: the program that shows our sweeps on a terminal may be
 /// killed, and an interval may be an hour.
-fn sleep_while_read(end: Instant) -> Result<(), Stop> {
-    while Instant::now() < end {
+fn sleep_while_read(until: Instant) -> Outcome {
+    while Instant::now() < until {
         if output::is_closed() {
             return Err(Stop::OutputClosed);
         }
-        interrupt::sleep_until(end.min(Instant::now() + Duration::from_millis(100)))?;
+        interrupt::sleep_until(until.min(Instant::now() + Duration::from_millis(100)))?;
     }
     Ok(())
 }
