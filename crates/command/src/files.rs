@@ -4,29 +4,26 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use brobust_host::{reason, Refusal};
 use nix::sys::resource::{getrlimit, Resource};
 use nix::sys::statvfs::statvfs;
-
-use crate::random::drawn;
+use tempfile::NamedTempFile;
 
 /// Of a recording, bytes: as in python/brobust/files.py. A host's disk is not filled either.
 pub const MAX_RECORDING: u64 = 1_000_000_000;
 
-/// Writes a new file and gives it this name. It is written in the same directory under a name that nobody can guess, and
-/// no link is followed, since root may write to directories in which other users can create links.
+/// Writes a new file and gives it this name. It is written in the same directory under a name that is new there, and no
+/// link is followed, since root may write to directories in which other users can create links.
 pub fn replace(file: &Path, content: &[u8]) -> brobust_host::Result<()> {
     let why = |error: io::Error| not_written("--out", file, &error);
-    let (scratch, mut out) = scratch_of(file)?;
+    let mut scratch = scratch_of(file)?;
     // The error is looked at while the disk is still full.
-    let written = out.write_all(content).and_then(|()| out.sync_all());
-    let named = written.and_then(|()| fs::rename(&scratch, file)).map_err(why);
-    if named.is_err() {
-        let _ = fs::remove_file(&scratch);
-    }
-    named.and_then(|()| sync_directory(directory_of(file)).map_err(why))
+    let out = scratch.as_file_mut();
+    out.write_all(content).and_then(|()| out.sync_all()).map_err(why)?;
+    scratch.persist(file).map_err(|kept| why(kept.error))?;
+    sync_directory(directory_of(file)).map_err(why)
 }
 
 /// Waits until a directory's names are on the disk. Some file systems, such as CIFS, do this for files only, and whoever
@@ -44,24 +41,21 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
 
 /// Refuses a file that `replace` could not write now, and leaves what is there as it is.
 pub fn refuse_unwritable(file: &Path) -> brobust_host::Result<()> {
-    let (scratch, _) = scratch_of(file)?;
-    fs::remove_file(&scratch).map_err(|error| not_written("--out", file, &error))
+    scratch_of(file).map(drop)
 }
 
-/// Makes the file that becomes this one.
-fn scratch_of(file: &Path) -> brobust_host::Result<(PathBuf, File)> {
+/// Makes the file that becomes this one, and goes if it does not.
+fn scratch_of(file: &Path) -> brobust_host::Result<NamedTempFile> {
     if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
         // A rename would replace even /dev/null by a file.
         let why = "this name belongs to something other than a regular file";
         return Err(Refusal::bad_input(format!("--out: {} cannot be written ({why})", file.display())));
     }
-    let scratch = directory_of(file).join(format!(".brobust-{:016x}.new", drawn()));
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o666).custom_flags(libc::O_NOFOLLOW);
-    match options.open(&scratch) {
-        Ok(out) => Ok((scratch, out)),
-        Err(error) => Err(not_written("--out", file, &error)),
-    }
+    options.write(true).create_new(true);
+    let mut named = tempfile::Builder::new();
+    let named = named.prefix(".brobust-").suffix(".new");
+    named.make_in(directory_of(file), |name| options.open(name)).map_err(|error| not_written("--out", file, &error))
 }
 
 /// Returns the refusal for the file of an option that cannot be written. It names the file system, or the limit, that is

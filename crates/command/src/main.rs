@@ -13,7 +13,6 @@ mod guard;
 mod interrupt;
 mod lab;
 mod output;
-mod random;
 mod watch;
 
 use std::io::{self, Write};

@@ -17,7 +17,6 @@ use super::request::{Driver, Request};
 use super::screen::Screen;
 use super::vcpus::Machine;
 use crate::output::remark;
-use crate::random::drawn;
 use crate::{interrupt, Stop};
 
 /// A thread, and the CPU that it is pinned to where the driver needs one of the thread's own.
@@ -170,7 +169,7 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     };
     let begin = clock::now();
     // One seed for all threads: those that go together stay together, whatever is drawn.
-    let (seed, phases) = (drawn(), request.phases_ns(places.len(), drawn));
+    let (seed, phases) = (fastrand::u64(..), request.phases_ns(places.len(), || fastrand::u64(..)));
     let target =
         |((tid, cpu), phase): (&Place, u64)| Target { tid: *tid, cpu: *cpu, schedule: request.schedule(phase, seed) };
     let targets = places.iter().zip(phases).map(target).collect();
