@@ -9,7 +9,6 @@ use nix::libc;
 use serde::Serialize;
 
 use crate::probe::Probe;
-use crate::Error;
 
 const STAT: &str = "/proc/stat";
 const PRESSURE: &str = "/proc/pressure/cpu";
@@ -69,15 +68,15 @@ impl Host {
         Host { before, probe: Probe::start() }
     }
 
-    /// Reads the load since the previous reading. Also returns the errors of what could not be read.
-    pub fn read(&mut self) -> (HostLoad, Vec<Error>) {
+    /// Reads the load since the previous reading. Also says what could not be read, and why.
+    pub fn read(&mut self) -> (HostLoad, Vec<String>) {
         self.evaluate(fs::read_to_string(STAT), fs::read_to_string(PRESSURE))
     }
 
-    fn evaluate(&mut self, stat: io::Result<String>, pressure: io::Result<String>) -> (HostLoad, Vec<Error>) {
+    fn evaluate(&mut self, stat: io::Result<String>, pressure: io::Result<String>) -> (HostLoad, Vec<String>) {
         let mut unread = Vec::new();
-        let mut noted = |file: &'static str, text: io::Result<String>| {
-            text.map_err(|error| unread.push(Error::Host { file, reason: error.to_string() })).ok()
+        let mut noted = |file: &str, text: io::Result<String>| {
+            text.map_err(|error| unread.push(format!("{file}: {error}"))).ok()
         };
         let now = noted(STAT, stat).map(|text| parse_ticks(&text));
         // That a kernel has no PSI, or has it switched off, is no error.
@@ -165,8 +164,7 @@ mod tests {
         let mut host = quiet(BEFORE);
         let (load, unread) = host.evaluate(full(), full());
         assert_eq!((load, load.away_share()), (HostLoad::default(), None));
-        let said: Vec<String> = unread.iter().map(ToString::to_string).collect();
-        assert!(said.len() == 2 && said[0].starts_with("/proc/stat: Too many open files"), "{said:?}");
+        assert!(unread.len() == 2 && unread[0].starts_with("/proc/stat: Too many open files"), "{unread:?}");
         // The time that has passed counts in the next reading.
         let (load, _) = host.evaluate(Ok(AFTER.into()), full());
         assert_eq!((load.steal_share, load.away_share()), (Some(100.0 / 300.0), Some(100.0 / 300.0)));

@@ -30,24 +30,3 @@ pub use report::{Bounds, FlowReport, SweepReport};
 pub use sample::BdpSource;
 pub use sweeps::{Sweeps, TimedSweep};
 pub use watch::{Settings, Watch};
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Sockets(#[from] brobust_sockdiag::Error),
-
-    /// The sentence names what was given.
-    #[error("{0}")]
-    NoNamespace(String),
-
-    #[error("network namespace {name}: {reason}")]
-    Namespace { name: String, reason: String },
-
-    #[error("{file}: {reason}")]
-    Host { file: &'static str, reason: String },
-
-    #[error("the network namespaces of {processes} processes are hidden from us: seeing them takes CAP_SYS_PTRACE")]
-    Hidden { processes: usize },
-}
-
-pub type Result<T> = std::result::Result<T, Error>;

@@ -1,9 +1,9 @@
 //! The network namespaces whose sockets are read, and a netlink socket in each.
 
-use brobust_host::namespaces::{every, Name, Namespace, NotEntered};
-use brobust_sockdiag::SockDiag;
+use std::fmt;
 
-use crate::{Error, Result};
+use brobust_host::namespaces::{every, Found, Name, Namespace, NotEntered};
+use brobust_sockdiag::SockDiag;
 
 /// The network namespaces to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,18 +17,17 @@ pub enum Namespaces {
 }
 
 impl Namespaces {
-    /// Returns the namespaces that exist now, and an error for each that could not be found. That a process ends in
+    /// Returns the namespaces that exist now, and what to say of each that could not be found. That a process ends in
     /// between, and its namespace with it, is no error.
-    pub fn find(&self) -> (Vec<Namespace>, Vec<Error>) {
+    pub fn find(&self) -> (Vec<Namespace>, Vec<String>) {
         let one = match self {
-            Namespaces::Own => {
-                Namespace::own().map_err(|error| Error::Namespace { name: String::new(), reason: error.to_string() })
-            }
-            Namespaces::Of(given) => Namespace::find(given).map_err(|refusal| Error::NoNamespace(refusal.text)),
+            Namespaces::Own => Namespace::own().map_err(|error| of("", &error)),
+            Namespaces::Of(given) => Namespace::find(given).map_err(|refusal| refusal.text),
             Namespaces::All => {
-                let found = every();
-                let hidden = (found.hidden > 0).then_some(Error::Hidden { processes: found.hidden });
-                return (found.namespaces, hidden.into_iter().collect());
+                let Found { namespaces, hidden } = every();
+                let why = "are hidden from us: seeing them takes CAP_SYS_PTRACE";
+                let unseen = (hidden > 0).then(|| format!("the network namespaces of {hidden} processes {why}"));
+                return (namespaces, unseen.into_iter().collect());
             }
         };
         match one {
@@ -47,13 +46,18 @@ pub fn label(namespace: &Namespace) -> String {
     }
 }
 
+/// Says what is wrong with the namespace of this name.
+pub fn of(name: &str, error: &impl fmt::Display) -> String {
+    format!("network namespace {name}: {error}")
+}
+
 /// Opens a socket in the namespace. A socket keeps the namespace in which it was opened. None: the namespace has gone
-/// since it was found.
-pub fn open(namespace: &Namespace) -> Result<Option<SockDiag>> {
+/// since it was found. The error says what is wrong.
+pub fn open(namespace: &Namespace) -> Result<Option<SockDiag>, String> {
     match namespace.inside(SockDiag::open) {
-        Ok(opened) => Ok(Some(opened?)),
+        Ok(opened) => opened.map(Some).map_err(|error| error.to_string()),
         Err(NotEntered::Gone) => Ok(None),
-        Err(outside) => Err(Error::Namespace { name: label(namespace), reason: outside.to_string() }),
+        Err(outside) => Err(of(&label(namespace), &outside)),
     }
 }
 

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brobust_sockdiag::{Error as SocketError, Filter, SockDiag};
+use brobust_host::{Refusal, Result};
+use brobust_sockdiag::{Error, Filter, SockDiag};
 use nix::time::{clock_gettime, ClockId};
 
 use crate::cause::Cause;
@@ -15,11 +16,10 @@ use crate::distribution::{INFLIGHT_BDP, RATE_MBPS};
 use crate::flows::{Flow, Flows, Moment};
 use crate::groups::Groups;
 use crate::host::{Host, HostLoad};
-use crate::namespaces::{label, open, Namespaces};
+use crate::namespaces::{self, label, open, Namespaces};
 use crate::owners::Owners;
 use crate::report::{Bounds, FlowReport, SweepReport};
 use crate::why::why;
-use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -66,15 +66,15 @@ impl Watch {
         };
         let unread = watch.open();
         match (watch.namespaces.values().any(|namespace| namespace.sockets.is_some()), unread.into_iter().next()) {
-            (false, Some(error)) => Err(error),
+            (false, Some(error)) => Err(Refusal::missing_support(error)),
             _ => Ok(watch),
         }
     }
 
-    /// Opens a netlink socket in each namespace that exists, and returns the errors. A namespace that no process has
-    /// any more is forgotten with its flows. Until then our socket keeps it alive, so that it cannot go away while it
-    /// is read.
-    fn open(&mut self) -> Vec<Error> {
+    /// Opens a netlink socket in each namespace that exists, and says what is wrong with the others. A namespace that no
+    /// process has any more is forgotten with its flows. Until then our socket keeps it alive, so that it cannot go away
+    /// while it is read.
+    fn open(&mut self) -> Vec<String> {
         let (found, mut unread) = self.settings.namespaces.find();
         self.namespaces.retain(|inode, _| found.iter().any(|one| one.inode == *inode));
         for one in found {
@@ -95,9 +95,10 @@ impl Watch {
     pub fn sweep(&mut self, state_maps: Vec<OwnedFd>, top: usize) -> SweepReport {
         let (begun, cpu_before) = (Instant::now(), cpu_time());
         self.sweeps += 1;
-        let (host, unread_host) = self.host.read();
+        let (host, mut unread) = self.host.read();
+        let unread_host = unread.len();
         let now = self.moment(host);
-        let mut unread: Vec<String> = unread_host.iter().chain(&self.open()).map(ToString::to_string).collect();
+        unread.extend(self.open());
         self.owners.begin(now.sweep);
         let (mut groups, mut interrupted) = (Groups::default(), 0);
         let state_maps: Arc<[OwnedFd]> = state_maps.into();
@@ -109,10 +110,13 @@ impl Watch {
             namespace.flows.forget_closed(now.sweep);
             if let Err(error) = read {
                 match error {
-                    SocketError::Interrupted => interrupted += 1,
+                    Error::Interrupted => interrupted += 1,
                     _ => namespace.sockets = None,
                 }
-                unread.push(named(&namespace.name, error).to_string());
+                unread.push(match namespace.name.as_str() {
+                    "" => error.to_string(),
+                    name => namespaces::of(name, &error),
+                });
             }
         }
         let counts = groups.sorted();
@@ -124,7 +128,7 @@ impl Watch {
             counts,
             bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
             unread,
-            unread_host: unread_host.len(),
+            unread_host,
             interrupted,
             // Of reading and judging: before reports are written.
             took_ms: begun.elapsed().as_secs_f64() * 1e3,
@@ -167,14 +171,6 @@ impl Watch {
         };
         flows.into_iter().map(report).collect()
     }
-}
-
-/// Returns an error of a namespace's sockets, with the name of the namespace unless it is our own.
-fn named(namespace: &str, error: SocketError) -> Error {
-    if namespace.is_empty() {
-        return error.into();
-    }
-    Error::Namespace { name: namespace.to_owned(), reason: error.to_string() }
 }
 
 /// Returns the CPU time of this thread.
