@@ -2,7 +2,6 @@
 //! and lists their parameters. This is the only place where Rust calls their C.
 
 pub mod abi;
-pub mod fuzz;
 mod offered;
 mod params;
 pub mod replay;
