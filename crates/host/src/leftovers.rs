@@ -7,14 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cgroups::Group;
-use crate::entries;
 use crate::journal::Journal;
 use crate::processes::{self, Process};
 use crate::runtime::{pid_namespace, pid_namespace_of};
 use crate::steps::{run, Step};
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
-use crate::{locks, Owner, Refusal, Result, Runtime};
+use crate::{locks, names, Owner, Refusal, Result, Runtime};
 
 /// One thing of a session that is still on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,11 +117,8 @@ pub(crate) fn clean_locked(runtime: &Runtime) -> Result<Vec<String>> {
     }
     problems.extend(remove_all(runtime, &leftovers(runtime)?));
     // Left by a process that was killed at its start, with its guardian; no other starts now.
-    for path in entries(&runtime.directory) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with('.') && name.ends_with(".new") {
-            let _ = fs::remove_dir_all(&path);
-        }
+    for name in names(&runtime.directory).filter(|name| name.starts_with('.') && name.ends_with(".new")) {
+        let _ = fs::remove_dir_all(runtime.directory.join(name));
     }
     let mut seen = HashSet::new();
     problems.retain(|problem| seen.insert(problem.clone()));

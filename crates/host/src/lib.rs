@@ -37,3 +37,8 @@ pub use text::{general, printable, read_proc};
 pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
+
+/// Returns the names in a directory that are text; none if it cannot be read.
+pub fn names(directory: impl AsRef<Path>) -> impl Iterator<Item = String> {
+    fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok())
+}

@@ -10,9 +10,8 @@ use std::thread;
 
 use nix::sched::{setns, CloneFlags};
 
-use crate::entries;
 use crate::refusal::reason;
-use crate::{read_proc, Refusal, Result};
+use crate::{entries, names, read_proc, Refusal, Result};
 
 /// Directory in which ip-netns(8) names network namespaces.
 const NAMED: &str = "/run/netns";
@@ -179,7 +178,7 @@ pub fn every() -> Found {
         let name = last(&path);
         add(Namespace::at(path, Name::Named(name)));
     }
-    for pid in entries(Path::new("/proc")).filter_map(|path| last(&path).parse().ok()) {
+    for pid in names("/proc").filter_map(|name| name.parse().ok()) {
         add(Namespace::of_process(pid));
     }
     for path in mounted(&read_proc(MOUNTS).unwrap_or_default()) {

@@ -1,10 +1,8 @@
 //! The processes of this host, as /proc shows them.
 
 use std::fs;
-use std::path::Path;
 
-use crate::entries;
-use crate::read_proc;
+use crate::{names, read_proc};
 
 /// A process with its name (/proc/PID/comm, at most 15 bytes), the words of its command line, and its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +15,7 @@ pub struct Process {
 
 /// Returns all processes, by id. One that ends meanwhile is left out.
 pub fn all() -> Vec<Process> {
-    let id = |path: &Path| path.file_name()?.to_str()?.parse().ok();
-    let mut found: Vec<_> = entries(Path::new("/proc")).filter_map(|path| of(id(&path)?)).collect();
+    let mut found: Vec<_> = names("/proc").filter_map(|name| of(name.parse().ok()?)).collect();
     found.sort_by_key(|process| process.pid);
     found
 }

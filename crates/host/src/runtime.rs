@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::journal::Journal;
 use crate::locks::{self, Lock};
-use crate::{entries, Owner, Result};
+use crate::{names, Owner, Result};
 
 /// The directory of sessions, and of locks for what exists only once per host. BROBUST_RUNTIME names another one for
 /// sessions alone.
@@ -64,8 +64,8 @@ impl Runtime {
             return Ok(Vec::new());
         }
         locks::refuse_foreign(&self.directory)?;
-        let owner_of = |path: &PathBuf| path.file_name()?.to_str()?.parse::<Owner>().ok();
-        let named = entries(&self.directory).filter_map(|path| Some((owner_of(&path)?, path)));
+        let named =
+            names(&self.directory).filter_map(|name| Some((name.parse::<Owner>().ok()?, self.directory.join(name))));
         let mut found: Vec<_> =
             named.filter(|(_, path)| sees_processes_of(&Journal::read(path).pid_namespace)).collect();
         found.sort();
@@ -81,8 +81,7 @@ impl Runtime {
     }
 
     pub(crate) fn namespaces(&self) -> BTreeSet<String> {
-        let name = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
-        entries(&self.namespaces).filter_map(name).collect()
+        names(&self.namespaces).collect()
     }
 }
 

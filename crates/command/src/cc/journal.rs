@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brobust_host::locks::{self, Lock};
-use brobust_host::{sees_processes_of, Owner, Refusal, Result};
+use brobust_host::{names, sees_processes_of, Owner, Refusal, Result};
 use nix::unistd::{access, AccessFlags};
 use serde::{Deserialize, Serialize};
 
@@ -89,11 +89,9 @@ impl Journals {
 
     /// Returns the journals of all loaded controls, sorted by name.
     pub fn all(&self) -> Vec<Journal> {
-        let files = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        let name = |path: PathBuf| Some(path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned());
-        let mut names: Vec<String> = files.filter_map(|file| name(file.path())).collect();
-        names.sort();
-        names.iter().filter_map(|name| self.read(name)).collect()
+        let mut files: Vec<String> = names(&self.directory).collect();
+        files.sort();
+        files.iter().filter_map(|file| self.read(file.strip_suffix(".json")?)).collect()
     }
 
     /// Returns the journal of a control, if there is one that can be read.

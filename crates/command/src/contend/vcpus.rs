@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use brobust_host::processes::{self, Process};
-use brobust_host::{printable, Owner, Refusal, Result};
+use brobust_host::{names, printable, Owner, Refusal, Result};
 
 /// Names of a program and of its vCPU threads (/proc/PID/comm, at most 15 bytes).
 struct Hypervisor {
@@ -238,9 +238,8 @@ fn guest_name(command: &[String]) -> (String, bool) {
 
 /// Returns names by thread id; none where there is no such process.
 fn threads_of(proc: &Path, pid: i32) -> BTreeMap<i32, String> {
-    let tasks = fs::read_dir(proc.join(pid.to_string()).join("task")).into_iter().flatten().flatten();
-    let named = |path: &Path| Some((path.file_name()?.to_str()?.parse().ok()?, name_in(path)?));
-    tasks.filter_map(|task| named(&task.path())).collect()
+    let tasks = proc.join(pid.to_string()).join("task");
+    names(&tasks).filter_map(|tid| Some((tid.parse().ok()?, name_in(&tasks.join(tid))?))).collect()
 }
 
 fn name_in(directory: &Path) -> Option<String> {

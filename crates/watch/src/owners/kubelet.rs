@@ -2,9 +2,10 @@
 //! no privilege is needed beyond reading /var/log.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use brobust_host::names;
 
 use super::container::{is_hex, Container};
 
@@ -40,8 +41,8 @@ impl Kubelet {
             return;
         }
         self.read = Some(Instant::now());
-        self.pods = names(&self.root.join(PODS)).filter_map(|name| read_pod(&name)).collect();
-        self.containers = names(&self.root.join(CONTAINERS)).filter_map(|name| read_container(&name)).collect();
+        self.pods = names(self.root.join(PODS)).filter_map(|name| read_pod(&name)).collect();
+        self.containers = names(self.root.join(CONTAINERS)).filter_map(|name| read_container(&name)).collect();
     }
 
     /// Returns namespace and name of the container's pod.
@@ -52,11 +53,6 @@ impl Kubelet {
     pub fn container(&self, container: &Container) -> Option<&String> {
         self.containers.get(container.id.as_ref()?)
     }
-}
-
-fn names(directory: &Path) -> impl Iterator<Item = String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 /// Reads NAMESPACE_POD_UID; no name in Kubernetes has an underscore.
