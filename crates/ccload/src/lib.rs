@@ -17,7 +17,7 @@ mod registry;
 mod shadow;
 
 pub use host::{available, bbr_version, is_module};
-pub use objects::names;
+pub use objects::{find, names};
 pub use programs::{programs, Program};
 pub use recording::recorded_calls;
 pub use refusal::Refusal;

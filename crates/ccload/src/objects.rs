@@ -17,6 +17,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     OBJECTS.iter().map(|(name, _)| *name)
 }
 
+/// Refuses what is none of our controls, whatever the host has.
+pub fn find(name: &str) -> Result<()> {
+    Object::find(name).map(drop)
+}
+
 pub struct Object {
     pub name: &'static str,
     pub bytes: &'static [u8],

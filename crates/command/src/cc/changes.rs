@@ -23,15 +23,6 @@ pub fn check(name: &str, settings: &ccload::Settings) -> Result<()> {
     ccload::check(name, settings).map_err(refused)
 }
 
-/// Refuses what is none of our controls, whatever the host has.
-pub fn check_name(name: &str) -> Result<()> {
-    if ccload::names().any(|known| known == name) {
-        return Ok(());
-    }
-    let known: Vec<&str> = ccload::names().collect();
-    Err(Refusal::bad_input(format!("there is no control named {name}; the controls are {}", known.join(", "))))
-}
-
 /// Loads a control, makes it the default of these namespaces, and returns the journal. If a step fails, the others are
 /// undone.
 pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], pinned: bool) -> Result<Journal> {

@@ -11,19 +11,17 @@ use brobust_sockdiag::{Filter, SockDiag};
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 pub fn of(namespace: &Namespace) -> Result<String> {
-    let read = namespace.inside(read).map_err(|outside| not_entered(namespace, &outside))?;
-    read.map_err(|error| failed(namespace, &error))
+    inside(namespace, || fs::read_to_string(DEFAULT)).map(|text| text.trim().to_owned())
 }
 
 pub fn set(namespace: &Namespace, control: &str) -> Result<()> {
-    let written = namespace.inside(|| write(control)).map_err(|outside| not_entered(namespace, &outside))?;
-    written.map_err(|error| failed(namespace, &error))
+    inside(namespace, || fs::write(DEFAULT, control))
 }
 
 /// Makes the first of these controls that the kernel takes the default of a namespace. Does nothing if the namespace
 /// no longer exists.
 pub fn set_first(namespace: &Namespace, controls: &[&str]) -> Result<()> {
-    match namespace.inside(|| controls.iter().any(|control| write(control).is_ok())) {
+    match namespace.inside(|| controls.iter().any(|control| fs::write(DEFAULT, control).is_ok())) {
         Ok(true) | Err(NotEntered::Gone) => Ok(()),
         Ok(false) => {
             let refused = controls.join(", ");
@@ -52,18 +50,15 @@ pub fn sockets(namespace: &Namespace) -> BTreeMap<String, usize> {
     found
 }
 
-fn read() -> io::Result<String> {
-    Ok(fs::read_to_string(DEFAULT)?.trim().to_owned())
-}
-
-fn write(control: &str) -> io::Result<()> {
-    fs::write(DEFAULT, control)
+/// Reads or writes the default of a namespace.
+fn inside<T: Send>(namespace: &Namespace, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T> {
+    let done = namespace.inside(act).map_err(|outside| not_entered(namespace, &outside))?;
+    done.map_err(|error| {
+        let name = &namespace.name;
+        Refusal::missing_support(format!("network namespace {name}: {DEFAULT}: {error}; run this as root"))
+    })
 }
 
 fn not_entered(namespace: &Namespace, outside: &NotEntered) -> Refusal {
     Refusal::missing_support(format!("network namespace {}: {outside}", namespace.name))
-}
-
-fn failed(namespace: &Namespace, error: &io::Error) -> Refusal {
-    Refusal::missing_support(format!("network namespace {}: {DEFAULT}: {error}; run this as root", namespace.name))
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::unload::print_holders;
-use super::{changes, clean_up, defaults, print, CONTROL};
+use super::{changes, clean_up, defaults, print, refused, CONTROL};
 use crate::{end, interrupt, Outcome, Stop};
 
 /// A hundred years.
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Outcome {
         return Err(Refusal::bad_input(text).into());
     }
     let name = options.name.as_str();
-    changes::check_name(name)?;
+    ccload::find(name).map_err(refused)?;
     let settings = settings(name, &options.param)?;
     clean_up(options.dry_run);
     let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
