@@ -36,10 +36,10 @@ const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::
 #[derive(Args)]
 pub struct Options {
     /// Time between two sweeps, 50ms to 3600s
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = |text: &str| time(text, INTERVALS))]
     interval: Duration,
     /// Find each cause from the samples of this time; 4 intervals or more
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = window)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = |text: &str| time(text, WINDOWS))]
     window: Duration,
     /// End after this many sweeps [default: never]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
@@ -150,14 +150,6 @@ fn sleep_while_read(until: Instant) -> Outcome {
     Ok(())
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    time(text, INTERVALS)
-}
-
-fn window(text: &str) -> Result<Duration, String> {
-    time(text, WINDOWS)
-}
-
 fn time(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
     let time = Duration::from_nanos(units::nanoseconds(text)?);
     let (min, max) = (allowed.start(), allowed.end());
@@ -194,10 +186,10 @@ mod tests {
 
     #[test]
     fn every_interval_that_is_allowed_has_a_window() {
-        let longest = interval("3600s").expect("it is allowed");
+        let (longest, window) = (time("3600s", INTERVALS).expect("it is allowed"), |text| time(text, WINDOWS));
         assert_eq!(check_window(longest, window("14400s").expect("four of them")), Ok(()));
         assert!(check_window(longest, window("14399s").expect("allowed")).is_err());
         assert_eq!(window("14401s"), Err("allowed: 50ms to 14400s".to_owned()));
-        assert_eq!(interval("3601s"), Err("allowed: 50ms to 3600s".to_owned()));
+        assert_eq!(time("3601s", INTERVALS), Err("allowed: 50ms to 3600s".to_owned()));
     }
 }
