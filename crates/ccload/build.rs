@@ -5,7 +5,6 @@ use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::SystemTime;
 
@@ -42,7 +41,13 @@ fn main() -> Result<()> {
             .build()
             .with_context(|| format!("cannot compile {} (is clang installed?)", source.display()))
     };
-    side_by_side(&sources, &compile)?;
+    // On as many CPUs as there are.
+    let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    thread::scope(|scope| {
+        let parts = sources.chunks(sources.len().div_ceil(cpus).max(1));
+        let started: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().try_for_each(compile))).collect();
+        started.into_iter().try_for_each(|thread| thread.join().expect("a compilation has panicked"))
+    })?;
     let mut table = String::from("&[\n");
     for (name, _) in sources {
         let object = out.join(format!("{name}.bpf.o"));
@@ -51,22 +56,6 @@ fn main() -> Result<()> {
     table.push(']');
     fs::write(out.join("objects.rs"), table)?;
     Ok(())
-}
-
-/// Does this with each, on as many CPUs as there are.
-fn side_by_side<T: Sync>(all: &[T], act: &(impl Fn(&T) -> Result<()> + Sync)) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            act(one)?;
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, |cpus| cpus.get());
-        let started: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        started.into_iter().try_for_each(|thread| thread.join().expect("a compilation has panicked"))
-    })
 }
 
 /// Says whether an object is newer than this script and than every file of cc/ that clang says it was compiled from, so
