@@ -7,9 +7,8 @@ use std::ptr::NonNull;
 use libbpf_rs::libbpf_sys as sys;
 
 pub struct KernelBtf {
-    vmlinux: NonNull<sys::btf>,
-    /// BTF of a module, which continues the BTF of vmlinux.
-    module: Option<NonNull<sys::btf>>,
+    /// The BTF of vmlinux, then those of modules: each continues the first.
+    all: Vec<NonNull<sys::btf>>,
 }
 
 impl KernelBtf {
@@ -17,20 +16,16 @@ impl KernelBtf {
     pub fn open() -> Option<KernelBtf> {
         // SAFETY: no arguments; null on failure.
         let vmlinux = NonNull::new(unsafe { sys::btf__load_vmlinux_btf() })?;
-        Some(KernelBtf { vmlinux, module: None })
+        Some(KernelBtf { all: vec![vmlinux] })
     }
 
     /// Adds the BTF of a loaded module. Returns false if the module has no BTF.
     pub fn add_module(&mut self, name: &str) -> bool {
         let Ok(name) = CString::new(name) else { return false };
         // SAFETY: both pointers are valid; null on failure.
-        let module = NonNull::new(unsafe { sys::btf__load_module_btf(name.as_ptr(), self.vmlinux.as_ptr()) });
-        let found = module.is_some();
-        if found {
-            self.drop_module();
-            self.module = module;
-        }
-        found
+        let module = NonNull::new(unsafe { sys::btf__load_module_btf(name.as_ptr(), self.all[0].as_ptr()) });
+        self.all.extend(module);
+        module.is_some()
     }
 
     pub fn has_function(&self, name: &str) -> bool {
@@ -47,26 +42,25 @@ impl KernelBtf {
 
     /// Returns the number of parameters of the function to which a field of a structure points.
     pub fn callback_parameters(&self, structure: &str, field: &str) -> Option<u32> {
-        let pointer = self.type_by_id(self.member(structure, field)?.type_)?;
-        // SAFETY: a pointer type has `type_` in the union.
-        let prototype = self.type_by_id(unsafe { pointer.__bindgen_anon_1.type_ })?;
-        (kind(prototype) == sys::BTF_KIND_FUNC_PROTO).then(|| vlen(prototype))
+        self.prototype(self.member(structure, field)?).map(vlen)
     }
 
     /// Returns the fields of a structure that point to functions, and their offsets in bytes.
     pub fn callbacks(&self, structure: &str) -> Option<Vec<(String, usize)>> {
-        let functions = self.members(structure)?.iter().filter(|member| {
-            let pointer = self.type_by_id(member.type_).filter(|ty| kind(ty) == sys::BTF_KIND_PTR);
-            // SAFETY: a pointer type has `type_` in the union.
-            let to = pointer.and_then(|pointer| self.type_by_id(unsafe { pointer.__bindgen_anon_1.type_ }));
-            to.is_some_and(|to| kind(to) == sys::BTF_KIND_FUNC_PROTO)
-        });
+        let functions = self.members(structure)?.iter().filter(|member| self.prototype(member).is_some());
         Some(functions.filter_map(|member| Some((self.string(member.name_off)?.to_owned(), offset(member)))).collect())
     }
 
     /// Returns the offset of a field in bytes.
     pub fn offset_of(&self, structure: &str, field: &str) -> Option<usize> {
         self.member(structure, field).map(offset)
+    }
+
+    /// Returns the type of the function to which a field points, if it points to one.
+    fn prototype(&self, member: &sys::btf_member) -> Option<&sys::btf_type> {
+        let pointer = self.type_by_id(member.type_).filter(|ty| kind(ty) == sys::BTF_KIND_PTR)?;
+        // SAFETY: a pointer type has `type_` in the union.
+        self.type_by_id(unsafe { pointer.__bindgen_anon_1.type_ }).filter(|to| kind(to) == sys::BTF_KIND_FUNC_PROTO)
     }
 
     fn member(&self, structure: &str, field: &str) -> Option<&sys::btf_member> {
@@ -104,24 +98,18 @@ impl KernelBtf {
         unsafe { CStr::from_ptr(text) }.to_str().ok()
     }
 
-    /// Returns the BTF to search: the BTF of a module continues with that of vmlinux.
+    /// Returns the BTF to search, the last: it includes that of vmlinux.
     fn top(&self) -> *const sys::btf {
-        self.module.unwrap_or(self.vmlinux).as_ptr()
-    }
-
-    fn drop_module(&mut self) {
-        if let Some(module) = self.module.take() {
-            // SAFETY: it is ours, and not used after this.
-            unsafe { sys::btf__free(module.as_ptr()) }
-        }
+        self.all[self.all.len() - 1].as_ptr()
     }
 }
 
 impl Drop for KernelBtf {
     fn drop(&mut self) {
-        self.drop_module();
-        // SAFETY: it is ours, and not used after this.
-        unsafe { sys::btf__free(self.vmlinux.as_ptr()) }
+        for btf in self.all.iter().rev() {
+            // SAFETY: it is ours, and not used after this.
+            unsafe { sys::btf__free(btf.as_ptr()) }
+        }
     }
 }
 

@@ -67,24 +67,7 @@ pub fn load(name: &str, settings: &Settings) -> Result<()> {
     host::require_bbr(&object, &mut kernel)?;
     let pin = pin_path(name);
     prepare_pin(name, &pin)?;
-    register(&object, &Stack::of(&kernel), settings, &pin).inspect_err(|_| remove_our_directory())
-}
-
-/// What the kernel's stack calls controls with. The constants of the same names tell the BPF programs.
-struct Stack {
-    /// Since Linux 6.10 cong_control has the parameters `ack` and `flag` as well; see cong_control.h.
-    cong_control_has_ack: bool,
-    /// Since Linux 7.1 one event has a callback of its own; see cc/hosts/bpf/kernel.h.
-    tx_start_is_separate: bool,
-}
-
-impl Stack {
-    fn of(kernel: &KernelBtf) -> Stack {
-        Stack {
-            cong_control_has_ack: kernel.callback_parameters(OPERATIONS, "cong_control") == Some(4),
-            tx_start_is_separate: kernel.struct_has_field(OPERATIONS, TX_START),
-        }
-    }
+    register(&object, &kernel, settings, &pin).inspect_err(|_| remove_our_directory())
 }
 
 /// Removes a control. Sockets that use it keep it until they close; new sockets can no longer choose it.
@@ -143,13 +126,13 @@ fn remove_our_directory() {
     let _ = fs::remove_dir(PINS);
 }
 
-fn register(object: &Object, stack: &Stack, settings: &Settings, pin: &Path) -> Result<()> {
-    let (result, log) = with_log(|| try_register(object, stack, settings, pin));
+fn register(object: &Object, kernel: &KernelBtf, settings: &Settings, pin: &Path) -> Result<()> {
+    let (result, log) = with_log(|| try_register(object, kernel, settings, pin));
     result.map_err(|error| Refusal::rejected(object.name, error.to_string(), log))
 }
 
-fn try_register(object: &Object, stack: &Stack, settings: &Settings, pin: &Path) -> libbpf_rs::Result<()> {
-    let prepare = |may_write_app_limited| prepare(object, stack, settings, may_write_app_limited);
+fn try_register(object: &Object, kernel: &KernelBtf, settings: &Settings, pin: &Path) -> libbpf_rs::Result<()> {
+    let prepare = |may_write_app_limited| prepare(object, kernel, settings, may_write_app_limited);
     // Linux 6.1 refuses a program that writes tcp_sock.app_limited, which its BTF does not show.
     let mut loaded = prepare(true)?.load().or_else(|_| prepare(false)?.load())?;
     let mut map = loaded.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_struct_ops_map)?;
@@ -184,16 +167,20 @@ fn check_settings(object: &Object, settings: &Settings) -> Result<()> {
 /// Opens the object and sets the constants that depend on the kernel and on the settings.
 fn prepare(
     object: &Object,
-    stack: &Stack,
+    kernel: &KernelBtf,
     settings: &Settings,
     may_write_app_limited: bool,
 ) -> libbpf_rs::Result<OpenObject> {
     let mut open = ObjectBuilder::default().name(object.name)?.open_memory(object.bytes)?;
-    set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(stack.cong_control_has_ack)]);
-    set_constant(&mut open, object, "tx_start_is_separate", &[u8::from(stack.tx_start_is_separate)]);
+    // Since Linux 6.10 cong_control has the parameters `ack` and `flag` as well; see cong_control.h.
+    let has_ack = kernel.callback_parameters(OPERATIONS, "cong_control") == Some(4);
+    set_constant(&mut open, object, "cong_control_has_ack", &[u8::from(has_ack)]);
+    // Since Linux 7.1 one event has a callback of its own; see cc/hosts/bpf/kernel.h.
+    let tx_start_is_separate = kernel.struct_has_field(OPERATIONS, TX_START);
+    set_constant(&mut open, object, "tx_start_is_separate", &[u8::from(tx_start_is_separate)]);
     set_constant(&mut open, object, "may_write_app_limited", &[u8::from(may_write_app_limited)]);
     set_constant(&mut open, object, "tick_hz", &host::tick_hz()?.to_ne_bytes());
-    if !stack.tx_start_is_separate {
+    if !tx_start_is_separate {
         leave_out(&mut open, object, TX_START);
     }
     for (name, value) in &settings.params {
