@@ -89,10 +89,16 @@ impl Metrics {
 }
 
 fn host(sweep: &SweepReport) -> Vec<Family> {
-    let gauge = |name, help, value| Family::single(name, Kind::Gauge, help, value);
     let unread = sweep.unread.len() - sweep.interrupted - sweep.unread_host;
     let load = &sweep.host;
-    let shares = [
+    let gauges = [
+        ("brobust_sweep_seconds", "How long the latest sweep took", Some(sweep.took_ms / 1e3)),
+        ("brobust_unread_namespaces", "Network namespaces that could not be read", Some(unread as f64)),
+        (
+            "brobust_unread_host_files",
+            "Files on CPU load that could not be read",
+            Some(sweep.unread_host as f64),
+        ),
         (
             "brobust_host_steal_ratio",
             "Part of all CPUs' time since the last sweep in which the hypervisor ran others",
@@ -114,13 +120,8 @@ fn host(sweep: &SweepReport) -> Vec<Family> {
             load.pressure_share,
         ),
     ];
-    let mut families = vec![
-        gauge("brobust_sweep_seconds", "How long the latest sweep took", sweep.took_ms / 1e3),
-        gauge("brobust_unread_namespaces", "Network namespaces that could not be read", unread as f64),
-        gauge("brobust_unread_host_files", "Files on CPU load that could not be read", sweep.unread_host as f64),
-    ];
-    families.extend(shares.into_iter().filter_map(|(name, help, share)| Some(gauge(name, help, share?))));
-    families
+    let known = |(name, help, value): (_, _, Option<f64>)| Some(Family::single(name, Kind::Gauge, help, value?));
+    gauges.into_iter().filter_map(known).collect()
 }
 
 /// Returns the number of sockets by control and cause, and the distributions of their rates and of in flight / BDP.
@@ -135,7 +136,8 @@ fn sockets(sweep: &SweepReport) -> Vec<Family> {
         "Data in flight divided by the bandwidth-delay product, for sockets with an estimate",
     );
     let rate_bounds: Vec<f64> = sweep.bounds.rate_mbps.iter().map(|bound| bound * BITS_PER_MEGABIT).collect();
-    for (cc, lines) in by_control(&sweep.counts) {
+    let by_control = largest(&sweep.counts, |one| &*one.congestion_control, |one| one.sockets, MAX_CONTROLS, OTHER);
+    for (cc, lines) in by_control {
         // A control that has sockets gets every cause, so that a time series does not end with its last socket.
         for cause in Cause::ALL {
             let of: Vec<&Group> = lines.iter().copied().filter(|line| line.cause == cause).collect();
@@ -151,24 +153,24 @@ fn sockets(sweep: &SweepReport) -> Vec<Family> {
     vec![number, rate, inflight]
 }
 
-/// Returns the lines by the controls that have their own time series, or OTHER.
-fn by_control(counts: &[Group]) -> BTreeMap<&str, Vec<&Group>> {
-    let mut sockets: BTreeMap<&str, usize> = BTreeMap::new();
-    counts.iter().for_each(|line| *sockets.entry(&*line.congestion_control).or_default() += line.sockets);
-    let shown = largest(sockets, MAX_CONTROLS);
-    let mut lines: BTreeMap<&str, Vec<&Group>> = BTreeMap::new();
-    for line in counts {
-        let cc = &*line.congestion_control;
-        lines.entry(if shown.contains(&cc) { cc } else { OTHER }).or_default().push(line);
+/// Returns all of these by their keys: those of the `count` keys with the most sockets, and all the rest by the key
+/// `other`.
+fn largest<'a, One, Key: Ord + Copy>(
+    all: impl IntoIterator<Item = &'a One>,
+    key: impl Fn(&'a One) -> Key,
+    sockets: impl Fn(&One) -> usize,
+    count: usize,
+    other: Key,
+) -> BTreeMap<Key, Vec<&'a One>> {
+    let mut by_key: BTreeMap<Key, Vec<&One>> = BTreeMap::new();
+    all.into_iter().for_each(|one| by_key.entry(key(one)).or_default().push(one));
+    let mut sorted: Vec<_> = by_key.into_iter().collect();
+    sorted.sort_by_key(|(_, these)| Reverse(these.iter().map(|one| sockets(one)).sum::<usize>()));
+    let mut shown = BTreeMap::new();
+    for (place, (key, these)) in sorted.into_iter().enumerate() {
+        shown.entry(if place < count { key } else { other }).or_insert_with(Vec::new).extend(these);
     }
-    lines
-}
-
-/// Returns at most `count` of the keys, those with the largest numbers.
-fn largest<Key: Ord>(numbers: BTreeMap<Key, usize>, count: usize) -> Vec<Key> {
-    let mut all: Vec<(Reverse<usize>, Key)> = numbers.into_iter().map(|(key, number)| (Reverse(number), key)).collect();
-    all.sort();
-    all.into_iter().take(count).map(|(_, key)| key).collect()
+    shown
 }
 
 /// Returns the counts of the buckets of several distributions together, and the sum of all values.
@@ -186,19 +188,14 @@ type PodKey<'a> = [&'a str; 3];
 
 /// Returns the sockets of each container of a pod; nothing on a host that has none.
 fn pods(owners: &[OwnerReport]) -> Vec<Family> {
-    if owners.iter().all(|one| one.owner.pod.is_none()) {
+    let (of_pods, others): (Vec<_>, Vec<_>) = owners.iter().partition(|one| one.owner.pod.is_some());
+    if of_pods.is_empty() {
         return vec![];
     }
-    let mut numbers: BTreeMap<PodKey, usize> = BTreeMap::new();
-    for one in owners.iter().filter(|one| one.owner.pod.is_some()) {
-        *numbers.entry(pod_key(one)).or_default() += one.causes.values().sum::<usize>();
-    }
-    let shown = largest(numbers, MAX_CONTAINERS);
-    let mut by_pod: BTreeMap<PodKey, Vec<&OwnerReport>> = BTreeMap::new();
-    for one in owners {
-        let key = pod_key(one);
-        let is_apart = one.owner.pod.is_none() || shown.contains(&key);
-        by_pod.entry(if is_apart { key } else { [OTHER; 3] }).or_default().push(one);
+    let sockets_of = |one: &OwnerReport| one.causes.values().sum::<usize>();
+    let mut by_pod = largest(of_pods, |one| names(&one.owner), sockets_of, MAX_CONTAINERS, [OTHER; 3]);
+    if !others.is_empty() {
+        by_pod.insert([""; 3], others);
     }
     let family = |name, help| Family::new(name, Kind::Gauge, help);
     let mut sockets = family("brobust_pod_sockets", "TCP sockets by the container that opened them");
@@ -221,14 +218,6 @@ fn pods(owners: &[OwnerReport]) -> Vec<Family> {
         }
     }
     vec![sockets, rate, throttled]
-}
-
-fn pod_key(one: &OwnerReport) -> PodKey<'_> {
-    if one.owner.pod.is_some() {
-        names(&one.owner)
-    } else {
-        [""; 3]
-    }
 }
 
 /// Returns namespace, pod and container; empty where there is none.
