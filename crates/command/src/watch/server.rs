@@ -63,15 +63,12 @@ impl<Metrics: Fn() -> String> Server<Metrics> {
         waited.extend(self.connections.iter().map(|one| PollFd::new(one.stream.as_fd(), one.waits_for())));
         // A signal, or no memory for the call: the deadlines are checked all the same.
         let _ = poll(&mut waited, timeout);
-        let is_ready: Vec<bool> = waited.iter().map(|one| one.any().unwrap_or(true)).collect();
-        let (limits, now) = (self.limits, Instant::now());
-        let mut ready = is_ready.iter().skip(1);
-        let metrics = &self.metrics;
-        self.connections.retain_mut(|one| {
-            let is_ready = ready.next().copied().unwrap_or(false);
-            now - one.since < limits.duration && (!is_ready || one.advance(metrics, limits.request_bytes))
-        });
-        if is_ready.first() == Some(&true) {
+        let is_new = waited[0].any().unwrap_or(true);
+        // Each goes on as far as it can. There are few, so it does not matter which have something to do.
+        let (limits, now, metrics) = (self.limits, Instant::now(), &self.metrics);
+        self.connections
+            .retain_mut(|one| now - one.since < limits.duration && one.advance(metrics, limits.request_bytes));
+        if is_new {
             self.accept();
         }
     }
@@ -85,7 +82,7 @@ impl<Metrics: Fn() -> String> Server<Metrics> {
                     if self.connections.len() >= self.limits.connections {
                         self.connections.remove(0);
                     }
-                    let mut one = Connection::new(stream);
+                    let mut one = Connection { stream, since: Instant::now(), state: State::Asked(Vec::new()) };
                     if one.stream.set_nonblocking(true).is_ok() && one.advance(&self.metrics, self.limits.request_bytes)
                     {
                         self.connections.push(one);
@@ -123,10 +120,6 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> Connection {
-        Connection { stream, since: Instant::now(), state: State::Asked(Vec::new()) }
-    }
-
     fn waits_for(&self) -> PollFlags {
         match self.state {
             State::Answered(..) => PollFlags::POLLOUT,
@@ -136,10 +129,7 @@ impl Connection {
 
     /// Does what can be done without waiting. Returns whether the connection stays open.
     fn advance(&mut self, metrics: &impl Fn() -> String, max_bytes: usize) -> bool {
-        match self.step(metrics, max_bytes) {
-            Ok(()) => false,
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-        }
+        self.step(metrics, max_bytes).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
     /// Reads, and answers, as far as that goes without waiting, or for a turn. Returns Ok once the other end has closed the
