@@ -102,7 +102,7 @@ fn load() -> Outcome {
     let end: SigSet = [Signal::SIGTERM].into_iter().collect();
     let failed = |error| Refusal::failed(format!("cannot wait for SIGTERM: {error}"));
     end.thread_block().map_err(failed)?; // in the observing thread, too
-    let mut host = Host::new();
+    let mut host = Host::begin();
     end.wait().map_err(failed)?;
     let (load, _unread) = host.read();
     output::record(&load)

@@ -214,10 +214,11 @@ fn cause_of(evidence: &Evidence, cpu: Cpu) -> Cause {
     if is_throttled && busy < MAJORITY_SHARE {
         return Cause::Throttled;
     }
-    if evidence.rwnd_limited_share.is_some_and(|share| share > LIMITED_SHARE * busy && share > 0.0) {
+    let is_limit = |share: Option<f64>| share.is_some_and(|share| share > LIMITED_SHARE * busy && share > 0.0);
+    if is_limit(evidence.rwnd_limited_share) {
         return Cause::RwndLimited;
     }
-    if evidence.sndbuf_limited_share.is_some_and(|share| share > LIMITED_SHARE * busy && share > 0.0) {
+    if is_limit(evidence.sndbuf_limited_share) {
         return Cause::SndbufLimited;
     }
     if busy < MAJORITY_SHARE || evidence.data_share < MAJORITY_SHARE {

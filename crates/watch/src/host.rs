@@ -56,14 +56,9 @@ pub struct Host {
     probe: Option<Probe>,
 }
 
-impl Default for Host {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Host {
-    pub fn new() -> Host {
+    /// Takes the first reading, from which the next one counts.
+    pub fn begin() -> Host {
         let before = fs::read_to_string(STAT).map(|text| parse_ticks(&text)).unwrap_or_default();
         Host { before, probe: Probe::start() }
     }
@@ -200,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_load_of_this_host_can_be_read() {
-        let mut host = Host::new();
+        let mut host = Host::begin();
         let (mut load, mut unread) = host.read();
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while load.steal_share.is_none() && std::time::Instant::now() < limit {

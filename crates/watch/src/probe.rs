@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use brobust_host::sched_attr::SchedAttr;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
@@ -30,10 +31,7 @@ struct Counts {
 }
 
 #[derive(Debug)]
-pub struct Probe {
-    counts: Arc<Counts>,
-    before: (u64, u64),
-}
+pub struct Probe(Arc<Counts>);
 
 impl Probe {
     /// Starts the thread, which ends with the probe. None without the privilege (CAP_SYS_NICE).
@@ -49,14 +47,12 @@ impl Probe {
                 }
             })
             .ok()?;
-        granted.recv().ok()?.then_some(Probe { counts, before: (0, 0) })
+        granted.recv().ok()?.then_some(Probe(counts))
     }
 
     /// Returns the share of the wake-ups since the previous call that were late. None if there were no wake-ups.
     pub fn late_share(&mut self) -> Option<f64> {
-        let now = (self.counts.wake_ups.load(Ordering::Relaxed), self.counts.late.load(Ordering::Relaxed));
-        let (wake_ups, late) = (now.0 - self.before.0, now.1 - self.before.1);
-        self.before = now;
+        let [wake_ups, late] = [&self.0.wake_ups, &self.0.late].map(|count| count.swap(0, Ordering::Relaxed));
         (wake_ups > 0).then(|| late as f64 / wake_ups as f64)
     }
 }
@@ -64,9 +60,8 @@ impl Probe {
 /// Puts this thread ahead of all ordinary tasks (SCHED_FIFO), with exact timers. Returns whether the kernel allowed it.
 fn take_priority() -> bool {
     let _ = prctl::set_timerslack(1);
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the parameter lives as long as the call; 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &lowest) == 0 }
+    let flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    SchedAttr { flags, ..SchedAttr::fifo(1) }.set(0).is_ok()
 }
 
 fn keep_waking_up(counts: &Weak<Counts>) {

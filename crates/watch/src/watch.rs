@@ -60,7 +60,7 @@ impl Watch {
             owners: Owners::new(&settings.host_root, settings.window),
             settings,
             namespaces: BTreeMap::new(),
-            host: Host::new(),
+            host: Host::begin(),
             loads: VecDeque::new(),
             sweeps: 0,
         };

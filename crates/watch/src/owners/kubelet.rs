@@ -34,9 +34,7 @@ impl Kubelet {
 
     /// Reads the directories again if the container's names are missing and they have not been read just now.
     pub fn look_for(&mut self, container: &Container) {
-        let misses = |names: bool, id: &Option<String>| id.is_some() && !names;
-        let is_known = !misses(self.pod(container).is_some(), &container.pod_uid)
-            && !misses(self.container(container).is_some(), &container.id);
+        let is_known = self.pod(container).is_some() && (container.id.is_none() || self.container(container).is_some());
         if container.pod_uid.is_none() || is_known || self.read.is_some_and(|then| then.elapsed() < PATIENCE) {
             return;
         }
