@@ -86,11 +86,8 @@ fn open(file: &Path) -> io::Result<File> {
 }
 
 fn has_name(held: &File, file: &Path) -> bool {
-    let named = fs::symlink_metadata(file);
-    match (held.metadata(), named) {
-        (Ok(held), Ok(named)) => (held.dev(), held.ino()) == (named.dev(), named.ino()),
-        _ => false,
-    }
+    let both = (held.metadata(), fs::symlink_metadata(file));
+    matches!(both, (Ok(held), Ok(named)) if (held.dev(), held.ino()) == (named.dev(), named.ino()))
 }
 
 fn holder(held: &File) -> String {

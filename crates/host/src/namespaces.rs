@@ -123,12 +123,10 @@ impl Namespace {
     }
 
     fn enter(&self) -> std::result::Result<(), NotEntered> {
-        // ESRCH: the process has ended.
-        let is_gone =
-            |error: &io::Error| error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH);
-        let refused = |error: io::Error| match error.kind() {
-            _ if is_gone(&error) => NotEntered::Gone,
-            ErrorKind::PermissionDenied => NotEntered::NotAllowed(error),
+        let refused = |error: io::Error| match (error.kind(), error.raw_os_error()) {
+            // The second: the process has ended.
+            (ErrorKind::NotFound, _) | (_, Some(nix::libc::ESRCH)) => NotEntered::Gone,
+            (ErrorKind::PermissionDenied, _) => NotEntered::NotAllowed(error),
             _ => NotEntered::Refused(error),
         };
         let file = File::open(&self.path).map_err(refused)?;

@@ -2,6 +2,8 @@
 use std::io;
 use std::mem;
 
+use nix::errno::Errno;
+
 const SCHED_OTHER: u32 = libc::SCHED_OTHER as u32;
 const SCHED_BATCH: u32 = libc::SCHED_BATCH as u32;
 pub const SCHED_FIFO: u32 = libc::SCHED_FIFO as u32;
@@ -66,8 +68,7 @@ impl SchedAttr {
         let mut attr = Self::default();
         let size = mem::size_of::<Self>();
         // SAFETY: the kernel writes at most `size` bytes into `attr`.
-        let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size, 0) };
-        check(result)?;
+        Errno::result(unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size, 0) })?;
         if attr.policy != SCHED_DEADLINE {
             attr.runtime_ns = 0;
         }
@@ -78,14 +79,8 @@ impl SchedAttr {
     pub fn set(mut self, tid: i32) -> io::Result<()> {
         self.size = mem::size_of::<Self>() as u32;
         // SAFETY: the kernel reads `size` bytes of `self`.
-        check(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &self, 0) })
-    }
-}
-
-fn check(result: libc::c_long) -> io::Result<()> {
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        Errno::result(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &self, 0) })?;
+        Ok(())
     }
 }
 
