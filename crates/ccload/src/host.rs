@@ -8,6 +8,7 @@ use std::process::Command;
 use nix::mount::{mount, MsFlags};
 use nix::sys::statfs::{statfs, FsType};
 use nix::time::{clock_getres, ClockId};
+use rustix::thread::{capabilities, CapabilitySet};
 
 use crate::btf::KernelBtf;
 use crate::log::with_log;
@@ -23,11 +24,6 @@ const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 const TOOLS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 const NANOSECONDS_PER_SECOND: u32 = 1_000_000_000;
-
-/// Numbers of capabilities(7).
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_BPF: u32 = 39;
 
 /// Returns the congestion controls that the kernel offers now.
 pub fn available() -> Vec<String> {
@@ -47,17 +43,10 @@ pub fn is_module(name: &str) -> bool {
 /// Refuses a process that lacks a capability. CAP_BPF alone is not enough: finding kernel functions in module BTF takes
 /// CAP_SYS_ADMIN (kernel/bpf/syscall.c).
 pub fn require_privilege() -> Result<()> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0);
-    let has = |capability: u32| effective & (1 << capability) != 0;
-    if has(CAP_SYS_ADMIN) && has(CAP_NET_ADMIN) && has(CAP_BPF) {
-        Ok(())
-    } else {
-        Err(Refusal::Privilege)
+    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
+    match capabilities(None) {
+        Ok(ours) if ours.effective.contains(needed) => Ok(()),
+        _ => Err(Refusal::Privilege),
     }
 }
 

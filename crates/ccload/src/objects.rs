@@ -28,17 +28,12 @@ pub struct Object {
     btf: Btf<'static>,
 }
 
-/// A constant of the object: where its value lies in the image of .rodata.
-pub struct Constant {
-    pub offset: usize,
-    pub size: usize,
-}
-
-/// A number in a struct of the object's own; the name of one in an inner struct is the path to it, `kernel.cwnd`.
+/// A constant of the object, or a number in a struct of its own; the name of one in an inner struct is the path to it,
+/// `kernel.cwnd`.
 #[derive(Debug, Clone)]
 pub struct Field {
     pub name: String,
-    /// Bytes from the beginning of the outermost struct.
+    /// Bytes from the beginning of the image of .rodata, or of the outermost struct.
     pub offset: usize,
     pub size: usize,
 }
@@ -103,13 +98,13 @@ impl Object {
         found.iter().filter_map(pair).collect()
     }
 
-    pub fn constant(&self, name: &str) -> Option<Constant> {
+    pub fn constant(&self, name: &str) -> Option<Field> {
         let rodata = self.btf.type_by_name::<DataSec>(".rodata")?;
         let found = rodata.iter().find(|variable| {
             let variable: Option<Var> = self.btf.type_by_id(variable.ty);
             variable.is_some_and(|variable| variable.name() == Some(OsStr::new(name)))
         })?;
-        Some(Constant { offset: found.offset as usize, size: found.size })
+        Some(Field { name: name.to_owned(), offset: found.offset as usize, size: found.size })
     }
 }
 

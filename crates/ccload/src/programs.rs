@@ -1,5 +1,6 @@
 //! The BPF programs and maps of a loaded control, whichever process loaded it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
@@ -56,17 +57,12 @@ fn infos(name: &str) -> Result<Vec<(String, ProgramInfo)>> {
     let kernel = host::require_struct_ops()?;
     let ids = program_ids(&kernel, object.name, &pin_path(name)).unwrap_or_default();
     let options = ProgInfoQueryOptions::default().include_map_ids(true).include_xlated_prog_insns(true);
-    let mut found: Vec<(usize, String, ProgramInfo)> = ProgInfoIter::with_query_opts(options)
-        .filter_map(|info| {
-            let place = ids.iter().position(|(_, id)| *id == u64::from(info.id))?;
-            Some((place, ids[place].0.clone(), info))
-        })
-        .collect();
-    found.sort_by_key(|(place, ..)| *place);
-    if found.is_empty() {
+    let all = ProgInfoIter::with_query_opts(options).map(|info| (u64::from(info.id), info));
+    let mut ours: BTreeMap<u64, ProgramInfo> = all.filter(|(id, _)| ids.iter().any(|(_, its)| its == id)).collect();
+    if ours.is_empty() {
         return Err(Refusal::NotLoaded { name: name.to_owned() });
     }
-    Ok(found.into_iter().map(|(_, callback, info)| (callback, info)).collect())
+    Ok(ids.into_iter().filter_map(|(callback, id)| Some((callback, ours.remove(&id)?))).collect())
 }
 
 /// Returns the callbacks and the ids of their programs, which the kernel shows in place of its function pointers
