@@ -56,12 +56,8 @@ pub struct Param {
 impl Param {
     /// Reads a value such as `2.887`, `3ms`, `0.5%`, `1.2mbit`, `48` or `on`, according to the parameter's unit.
     pub fn parse(&self, text: &str) -> Result<u32, ParamError> {
-        let value = self.number(text.trim()).ok_or_else(|| self.refuse(text))?;
-        if (self.min..=self.max).contains(&value) {
-            Ok(value)
-        } else {
-            Err(self.refuse(text))
-        }
+        let allowed = self.number(text.trim()).filter(|value| (self.min..=self.max).contains(value));
+        allowed.ok_or_else(|| self.refuse(text))
     }
 
     /// Writes a value as `parse` reads it, with the largest suffix that leaves at least 1 of it.

@@ -19,13 +19,10 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(replay_calls, module)?)
 }
 
-fn offered(name: &str) -> PyResult<Offered> {
-    Offered::find(name).map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
 #[pyfunction]
 fn control_settings(name: &str, given: Vec<(String, String)>) -> PyResult<Vec<(&'static str, u32)>> {
-    offered(name)?.settings(&given).map_err(|error| PyValueError::new_err(error.to_string()))
+    let settings = Offered::find(name).and_then(|offered| offered.settings(&given));
+    settings.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pyfunction]
