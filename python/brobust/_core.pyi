@@ -141,9 +141,6 @@ class Summary:
 class VirtualError(Exception):
     """A run in virtual time was not measured: a kernel died, hung or made no sense."""
 
-class VirtualRefused(VirtualError):
-    """A run in virtual time cannot be measured as asked."""
-
 class VirtualRun:
     """One run in virtual time."""
 

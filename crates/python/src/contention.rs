@@ -28,16 +28,12 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hrtick_dl, module)?)
 }
 
-fn raise(py: Python<'_>, error: contention::ContentionError) -> PyErr {
-    match error {
-        contention::ContentionError::Refused(refusal) => refusals::raise(py, &refusal),
-        error => ContentionError::new_err(error.to_string()),
-    }
-}
-
 /// Runs what may wait for the kernel or for a thread without holding the GIL.
 pub fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> contention::Result<T> + Send) -> PyResult<T> {
-    py.detach(call).map_err(|error| raise(py, error))
+    py.detach(call).map_err(|error| match error {
+        contention::ContentionError::Refused(refusal) => refusals::raise(py, &refusal),
+        error => ContentionError::new_err(error.to_string()),
+    })
 }
 
 pub fn schedule_of(json: &str) -> PyResult<Schedule> {

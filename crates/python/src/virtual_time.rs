@@ -13,7 +13,6 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use syscalls::x86_64::Sysno;
 
 create_exception!(_core, VirtualError, PyException);
-create_exception!(_core, VirtualRefused, VirtualError);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -57,7 +56,6 @@ impl VirtualRun {
         }
         match py.detach(|| worker.join()) {
             Ok(Ok(outcome)) => dictionary(py, outcome),
-            Ok(Err(Error::Refused(why))) => Err(VirtualRefused::new_err(why)),
             Ok(Err(error)) => Err(os_error(&error).unwrap_or_else(|| VirtualError::new_err(error.to_string()))),
             Err(_) => Err(PyRuntimeError::new_err("the run in virtual time panicked")),
         }
@@ -154,6 +152,5 @@ fn of_table(py: Python<'_>, table: Table) -> PyResult<Bound<'_, PyDict>> {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<VirtualRun>()?;
     module.add_function(wrap_pyfunction!(syscall_names, module)?)?;
-    module.add("VirtualError", module.py().get_type::<VirtualError>())?;
-    module.add("VirtualRefused", module.py().get_type::<VirtualRefused>())
+    module.add("VirtualError", module.py().get_type::<VirtualError>())
 }
