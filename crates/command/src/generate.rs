@@ -52,8 +52,8 @@ fn write_all(root: &Path, mut program: Command) -> io::Result<()> {
     }
     // This sets the names of the commands below: brobust-cc-load.
     program.build();
-    let all = names(&program);
-    write_pages(&pages, &program, &all)
+    let all = shown(&program);
+    all.iter().try_for_each(|(name, command)| fs::write(pages.join(format!("{name}.1")), page(command, name, &all)?))
 }
 
 /// Returns the program without the commands that users do not call: completion would offer them.
@@ -78,20 +78,14 @@ fn with_values(arg: Arg) -> Arg {
     }
 }
 
-/// Returns the name of the page of this command, and of those below it that users see.
-fn names(command: &Command) -> Vec<String> {
-    let own = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
-    let below = command.get_subcommands().filter(|sub| !sub.is_hide_set()).flat_map(names);
+/// Returns this command, and those below it that users see, each with the name of its page.
+fn shown(command: &Command) -> Vec<(&str, &Command)> {
+    let own = (command.get_display_name().unwrap_or_else(|| command.get_name()), command);
+    let below = command.get_subcommands().filter(|sub| !sub.is_hide_set()).flat_map(shown);
     std::iter::once(own).chain(below).collect()
 }
 
-fn write_pages(directory: &Path, command: &Command, all: &[String]) -> io::Result<()> {
-    let name = names(command).swap_remove(0);
-    fs::write(directory.join(format!("{name}.1")), page(command, &name, all)?)?;
-    command.get_subcommands().filter(|sub| !sub.is_hide_set()).try_for_each(|sub| write_pages(directory, sub, all))
-}
-
-fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
+fn page(command: &Command, name: &str, all: &[(&str, &Command)]) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone().disable_help_subcommand(true).subcommand_help_heading("COMMANDS"))
         .title(name.to_uppercase())
         .source(concat!("brobust ", env!("CARGO_PKG_VERSION")))
@@ -121,7 +115,8 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
         roff.control("TP", []).text([italic(*path)]).text([roman(*meaning)]);
     }
     roff.control("SH", ["SEE ALSO"]);
-    let others: Vec<String> = all.iter().filter(|other| *other != name).map(|other| format!("{other}(1)")).collect();
+    let others = all.iter().map(|(other, _)| *other).filter(|other| *other != name);
+    let others: Vec<String> = others.map(|other| format!("{other}(1)")).collect();
     roff.text([roman(others.join(", "))]);
     roff.to_writer(&mut text)?;
     Ok(text)
@@ -150,10 +145,9 @@ mod tests {
     fn a_page_names_options_statuses_and_the_other_pages() {
         let mut program = crate::Cli::command();
         program.build();
-        let all = super::names(&program);
-        assert!(all.contains(&"brobust-cc-list".to_owned()), "{all:?}");
-        assert!(!all.iter().any(|name| name.contains("guard")), "hidden commands have no page: {all:?}");
-        let cc = program.find_subcommand("cc").and_then(|cc| cc.find_subcommand("list")).expect("it is there");
+        let all = super::shown(&program);
+        assert!(!all.iter().any(|(name, _)| name.contains("guard")), "hidden commands have no page");
+        let (_, cc) = all.iter().find(|(name, _)| *name == "brobust-cc-list").expect("it is there");
         let text = String::from_utf8(page(cc, "brobust-cc-list", &all).expect("written")).expect("text");
         for part in ["\\-\\-json", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\"", "brobust\\-cc(1)"] {
             assert!(text.contains(part), "{part} is missing:\n{text}");

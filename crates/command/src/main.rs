@@ -95,11 +95,7 @@ fn main() -> ExitCode {
     // A file that may not become so large (ulimit -f) is an error of the call, as for Python, not the process's end.
     // SAFETY: the signal is ignored; no handler runs.
     let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
-    let ended = match parse() {
-        Ok(cli) => run(cli.command),
-        Err(status) => return status,
-    };
-    match ended {
+    match parse().and_then(|cli| run(cli.command)) {
         Ok(()) | Err(Stop::OutputClosed) => ExitCode::SUCCESS,
         Err(Stop::Status(status)) => ExitCode::from(status),
         Err(Stop::Refused(refusal)) => refuse(&refusal.text, if refusal.kind == Kind::NotWritten { 1 } else { 2 }),
@@ -119,21 +115,18 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-fn parse() -> std::result::Result<Cli, ExitCode> {
+fn parse() -> std::result::Result<Cli, Stop> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         if !error.use_stderr() {
             let printed = error.print().and_then(|()| io::stdout().flush()); // the help, or the version
-            return match printed.map_err(|error| output::stop(&error)) {
-                Err(Stop::Refused(refusal)) => refuse(&refusal.text, 1),
-                _ => ExitCode::SUCCESS,
-            };
+            return printed.map_or_else(|error| output::stop(&error), |()| Stop::Status(0));
         }
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             let _ = error.print();
-            return ExitCode::from(2);
+            return Stop::Status(2);
         }
-        refuse(&sentence(&error.to_string()), 2)
+        Refusal::bad_input(sentence(&error.to_string())).into()
     })
 }
 
