@@ -9,7 +9,7 @@ use brobust_contention::{clock, ContentionError, Held, Recorder, Recording, Targ
 use brobust_host::guardian::THIS_PROGRAM;
 use brobust_host::sched_attr::SchedAttr;
 use brobust_host::threads::{pin, SavedThread};
-use brobust_host::{busy_cpus, refuse_held, refuse_without_spare, Kind, Refusal, Result, Runtime, Session};
+use brobust_host::{busy_cpus, refuse_held, refuse_without_spare, Refusal, Result, Runtime, Session};
 
 use super::recordings;
 use super::report::{summaries, End, Report};
@@ -135,13 +135,11 @@ pub fn contend(task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Repo
     interrupt::catch();
     let mut session = Session::start(Runtime::of_environment(), Path::new(THIS_PROGRAM), true, Some(silence))?;
     let outcome = hold(&mut session, &task, screen);
-    let ended = session.end();
-    match (outcome, ended) {
+    match (outcome, session.end()) {
         (outcome, Ok(())) => outcome,
         // The user must see both.
-        (Err(Stop::Refused(refusal)), Err(problem)) => {
-            let text = format!("{}; {}", refusal.text, problem.text);
-            Err(Refusal { kind: Kind::MissingSupport, text }.into())
+        (Err(Stop::Refused(first)), Err(other)) => {
+            Err(Refusal::missing_support(format!("{}; {}", first.text, other.text)).into())
         }
         (_, Err(problem)) => Err(problem.into()),
     }
@@ -174,7 +172,7 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
         |((tid, cpu), phase): (&Place, u64)| Target { tid: *tid, cpu: *cpu, schedule: request.schedule(phase, seed) };
     let targets = places.iter().zip(phases).map(target).collect();
     let held =
-        Held::start(request.driver.carried_out_by(), targets, begin, request.options.nice, session).map_err(failed)?;
+        Held::start(&request.driver.carried_out_by(), targets, begin, request.options.nice, session).map_err(failed)?;
     let outcome = watch(session, task, screen, begin, &mut recorded);
     // The first trouble is the one to tell, but the contention ends in any case.
     let stopped = held.stop(session).map_err(failed);

@@ -206,13 +206,9 @@ impl Driver {
     }
 
     /// The driver of brobust_contention that does it.
-    pub fn carried_out_by(self) -> &'static str {
-        match self {
-            Self::Burner | Self::Replay => "burner",
-            Self::Competitor => "competitor",
-            Self::Deadline => "deadline",
-            Self::Quota => "quota",
-        }
+    pub fn carried_out_by(self) -> String {
+        let driver = if self == Self::Replay { Self::Burner } else { self };
+        driver.name()
     }
 
     /// Whether each thread has to be pinned to a CPU of its own, which the driver then keeps busy.
@@ -292,7 +288,7 @@ impl Request {
     /// Refuses what is not possible on this host with these threads. Changes nothing.
     pub fn check(&self, threads: &[i32]) -> Result<()> {
         let name = self.driver.name();
-        held::check(self.driver.carried_out_by(), &self.schedule(0, 0), threads, threads.len().max(1)).map_err(
+        held::check(&self.driver.carried_out_by(), &self.schedule(0, 0), threads, threads.len().max(1)).map_err(
             |error| match error {
                 ContentionError::Refused(refusal) => refusal,
                 error => bad(format!("--driver {name}: {error}")),

@@ -49,13 +49,9 @@ impl Screen {
                 output::line(&format!("  not what was asked for: {why}"))?;
             }
         }
-        match &end.out {
-            Some(out) => {
-                let (count, elapsed) = (report.threads.len(), report.elapsed_s);
-                output::line(&format!("{out}: {count} threads, {elapsed:.1} s, by {}", end.recorded_by))
-            }
-            None => Ok(()),
-        }
+        let Some(out) = &end.out else { return Ok(()) };
+        let (count, elapsed) = (report.threads.len(), report.elapsed_s);
+        output::line(&format!("{out}: {count} threads, {elapsed:.1} s, by {}", end.recorded_by))
     }
 
     /// Puts these lines in the place of those that were drawn before.
