@@ -48,7 +48,7 @@ pub fn run(options: &Options) -> Outcome {
 
 /// Returns the kind and the name of each thing that a killed command has left.
 fn leftovers(runtime: &Runtime) -> Result<Vec<(&'static str, String)>, Stop> {
-    let trials = cc::abandoned().into_iter().map(|name| ("congestion control", name));
+    let trials = cc::abandoned().into_iter().map(|journal| ("congestion control", journal.name));
     let of_sessions = brobust_host::leftovers(runtime)?.into_iter().map(|leftover| (leftover.kind, leftover.name));
     Ok(trials.chain(of_sessions).collect())
 }

@@ -77,9 +77,8 @@ fn serve(options: &Agent) -> Outcome {
     let silence = Duration::try_from_secs_f64(options.silence)
         .map_err(|_| Refusal::bad_input(format!("--silence: {} is no time", options.silence)))?;
     // Twice as long, since it is for an agent that is stuck itself.
-    let session =
-        Session::start(Runtime::of_environment(), Path::new(THIS_PROGRAM), options.beside_others, Some(2 * silence))?;
-    let session = RefCell::new(session);
+    let (runtime, silent) = (Runtime::of_environment(), Some(2 * silence));
+    let session = RefCell::new(Session::start(runtime, Path::new(THIS_PROGRAM), options.beside_others, silent)?);
     // Without a guardian nothing more is changed here: who asks is refused, and ends.
     let record = |Change { what, undo }| {
         let mut session = session.borrow_mut();

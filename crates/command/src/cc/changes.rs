@@ -18,17 +18,12 @@ const FALLBACKS: [&str; 2] = ["cubic", "reno"];
 /// The number of connections that use a control, for each namespace that has some.
 pub type Holders = Vec<(String, usize)>;
 
-/// Refuses a control or a value that cannot be loaded, before anything is changed.
-pub fn check(name: &str, settings: &ccload::Settings) -> Result<()> {
-    ccload::check(name, settings).map_err(refused)
-}
-
 /// Loads a control, makes it the default of these namespaces, and returns the journal. If a step fails, the others are
 /// undone.
 pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], pinned: bool) -> Result<Journal> {
     let journals = Journals::of_host();
     let _turn = journals.turn()?;
-    check(name, settings)?;
+    ccload::check(name, settings).map_err(refused)?;
     let mut previous = BTreeMap::new();
     for namespace in default_in {
         previous.insert(namespace.inode.to_string(), defaults::of(namespace)?);
@@ -93,15 +88,15 @@ pub fn require_loaded(name: &str) -> Result<()> {
     Err(Refusal::bad_input(format!("'{name}' is not loaded by brobust; loaded: {loaded}")))
 }
 
-/// Returns the controls of trials whose command is gone and that are still loaded.
-pub fn abandoned() -> Vec<String> {
-    abandoned_journals().into_iter().map(|journal| journal.name).collect()
+/// Returns the journals of trials whose command is gone.
+pub fn abandoned() -> Vec<Journal> {
+    Journals::of_host().all().into_iter().filter(Journal::is_abandoned).collect()
 }
 
 /// Undoes all abandoned trials. Returns the names of their controls, and those that could not be undone with the reason.
 pub fn clean() -> (Vec<String>, Vec<String>) {
     let (mut cleaned, mut problems) = (Vec::new(), Vec::new());
-    for journal in abandoned_journals() {
+    for journal in abandoned() {
         match end_trial(&journal) {
             Ok(Some(_)) => cleaned.push(journal.name),
             Ok(None) => {}
@@ -109,10 +104,6 @@ pub fn clean() -> (Vec<String>, Vec<String>) {
         }
     }
     (cleaned, problems)
-}
-
-fn abandoned_journals() -> Vec<Journal> {
-    Journals::of_host().all().into_iter().filter(Journal::is_abandoned).collect()
 }
 
 /// Starts a process that undoes the trial of this control if our process ends without having done so.

@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> Outcome {
     let settings = settings(name, &options.param)?;
     clean_up(options.dry_run);
     let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
-    changes::check(name, &request.settings)?;
+    ccload::check(name, &request.settings).map_err(refused)?;
     if options.dry_run {
         request.print_plan(options.pin)
     } else if options.pin {

@@ -85,9 +85,9 @@ fn clean_up(dry_run: bool) {
             remark(&format!("left by a trial whose command was killed, and not undone: {problem}"));
         }
     } else {
-        for name in abandoned() {
+        for journal in abandoned() {
             let left = "is still loaded from a trial whose command was killed";
-            remark(&format!("{name} {left}; `sudo brobust cc list` unloads it"));
+            remark(&format!("{} {left}; `sudo brobust cc list` unloads it", journal.name));
         }
     }
 }

@@ -100,8 +100,12 @@ pub fn run(options: &Options) -> Outcome {
     let top = if is_metrics_only { 0 } else { options.top };
 
     interrupt::catch();
-    let host_root = options.host_root.clone();
-    let settings = Settings { namespaces: namespaces(options.netns.as_deref()), filter, window, host_root };
+    let namespaces = match options.netns.as_deref() {
+        None => Namespaces::Own,
+        Some("all") => Namespaces::All,
+        Some(name) => Namespaces::Of(name.to_owned()),
+    };
+    let settings = Settings { namespaces, filter, window, host_root: options.host_root.clone() };
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
     let mut record = options.record.as_deref().map(Record::new).transpose()?;
     let mut sweeps = Sweeps::new(watch, interval);
@@ -170,14 +174,6 @@ fn check_window(interval: Duration, window: Duration) -> Result<(), Refusal> {
         )));
     }
     Ok(())
-}
-
-fn namespaces(netns: Option<&str>) -> Namespaces {
-    match netns {
-        None => Namespaces::Own,
-        Some("all") => Namespaces::All,
-        Some(name) => Namespaces::Of(name.to_owned()),
-    }
 }
 
 #[cfg(test)]
