@@ -1,7 +1,6 @@
 //! `brobust doctor --clean`: undoes what killed commands left on this host. Python's `brobust doctor` also says what the
 //! host can do for measurements.
 
-
 use brobust_host::{printable, Refusal, Runtime};
 use clap::Args;
 use serde_json::json;

@@ -70,9 +70,8 @@ impl Host {
 
     fn evaluate(&mut self, stat: io::Result<String>, pressure: io::Result<String>) -> (HostLoad, Vec<String>) {
         let mut unread = Vec::new();
-        let mut noted = |file: &str, text: io::Result<String>| {
-            text.map_err(|error| unread.push(format!("{file}: {error}"))).ok()
-        };
+        let mut noted =
+            |file: &str, text: io::Result<String>| text.map_err(|error| unread.push(format!("{file}: {error}"))).ok();
         let now = noted(STAT, stat).map(|text| parse_ticks(&text));
         // That a kernel has no PSI, or has it switched off, is no error.
         let has_psi =

@@ -16,7 +16,6 @@ mod unload;
 
 pub use changes::{abandoned, clean, guard};
 
-
 use brobust_ccload as ccload;
 use brobust_host::{printable, Refusal};
 use clap::{Args, Subcommand};

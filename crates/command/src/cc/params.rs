@@ -1,6 +1,5 @@
 //! `brobust cc params`: the parameters of a control.
 
-
 use brobust_cc::Offered;
 use brobust_host::Refusal;
 use clap::Args;

@@ -1,6 +1,5 @@
 //! `brobust cc programs`: the BPF programs of a loaded control, and what they cost.
 
-
 use brobust_ccload as ccload;
 use clap::Args;
 

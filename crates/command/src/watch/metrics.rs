@@ -94,11 +94,7 @@ fn host(sweep: &SweepReport) -> Vec<Family> {
     let gauges = [
         ("brobust_sweep_seconds", "How long the latest sweep took", Some(sweep.took_ms / 1e3)),
         ("brobust_unread_namespaces", "Network namespaces that could not be read", Some(unread as f64)),
-        (
-            "brobust_unread_host_files",
-            "Files on CPU load that could not be read",
-            Some(sweep.unread_host as f64),
-        ),
+        ("brobust_unread_host_files", "Files on CPU load that could not be read", Some(sweep.unread_host as f64)),
         (
             "brobust_host_steal_ratio",
             "Part of all CPUs' time since the last sweep in which the hypervisor ran others",
