@@ -470,7 +470,7 @@ def test_two_names_of_one_machine_are_refused_as_such(
 ) -> None:
     """Also where one is reached later than the other is refused."""
     given = (lab.directory / "config").read_text()
-    again = f"Match originalhost again exec \"sleep 0.5\"\n  HostName {lab.hosts['sender'].address}\n"
+    again = f'Match originalhost again exec "sleep 0.5"\n  HostName {lab.hosts["sender"].address}\n'
     (lab.directory / "config.again").write_text(again + given)
     file = lab.file.with_name("again.toml")
     without_path = lab.file.read_text().replace('"config"', '"config.again"').partition("[path]")[0]

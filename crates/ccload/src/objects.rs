@@ -17,9 +17,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     OBJECTS.iter().map(|(name, _)| *name)
 }
 
-/// Refuses what is none of our controls, whatever the host has.
-pub fn find(name: &str) -> Result<()> {
-    Object::find(name).map(drop)
+/// Finds a control's name and object; refuses what is none of our controls, whatever the host has.
+pub fn find(name: &str) -> Result<&'static (&'static str, &'static [u8])> {
+    OBJECTS.iter().find(|(known, _)| *known == name).ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> Refusal {
+    Refusal::Unknown { name: name.to_owned(), known: names().collect::<Vec<_>>().join(", ") }
 }
 
 pub struct Object {
@@ -40,9 +44,8 @@ pub struct Field {
 
 impl Object {
     pub fn find(name: &str) -> Result<Object> {
-        let unknown = || Refusal::Unknown { name: name.to_owned(), known: names().collect::<Vec<_>>().join(", ") };
-        let (name, bytes) = OBJECTS.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
-        let btf = Btf::from_raw(name, bytes).ok().flatten().ok_or_else(unknown)?;
+        let (name, bytes) = find(name)?;
+        let btf = Btf::from_raw(name, bytes).ok().flatten().ok_or_else(|| unknown(name))?;
         Ok(Object { name, bytes, btf })
     }
 
