@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
-use xxhash_rust::xxh3::xxh3_64;
+use sha2::{Digest, Sha256};
 
 use crate::journal::Journal;
 use crate::locks::{self, Lock};
@@ -75,8 +75,9 @@ impl Runtime {
     /// Returns the prefix of the names of our sessions' network namespaces. It differs for another directory and for
     /// another PID namespace, whose processes we cannot see.
     pub(crate) fn namespace_prefix(&self) -> String {
-        let hash = xxh3_64(format!("{} {}", self.directory.display(), pid_namespace()).as_bytes());
-        format!("brobust-{:08x}-", hash as u32)
+        let hash = Sha256::digest(format!("{} {}", self.directory.display(), pid_namespace()));
+        let digits: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        format!("brobust-{digits}-")
     }
 
     pub(crate) fn namespaces(&self) -> BTreeSet<String> {
