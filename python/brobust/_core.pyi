@@ -154,7 +154,7 @@ class VirtualRun:
         """Measure it, without the GIL. Ends early with a signal's exception, and when stopped.
 
         Keys: `flows` (a dict each: received_bytes, retransmits, drops, rtt_mean_ms, rtt_p99_ms, queue_mean_ms,
-        ended_ns, errno), `hash` (SHA-256 of the packets), the tables `throughput`, `samples` and `packets` (name of the
+        ended_ns, errno), `hash` (XXH3 of the packets), the tables `throughput`, `samples` and `packets` (name of the
         column: numpy's name of its type, its bytes), `timeslices_ns` (of each sender, then of the receiver: when it
         could run), `work` (what it cost), `origin_ns` (when the run began on the kernels' clocks).
         """
