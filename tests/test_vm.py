@@ -1,7 +1,7 @@
 """Real senders in real VMs: the paper's effect, its repair, and what the drivers really did.
 
 Every comparison is between medians of one series on one machine, with room to spare: ratios and orderings, never
-absolute times. The default path is 20 Mbit/s, where a TCG guest has CPU to spare.
+absolute times. The default path is 20 Mbit/s, which a TCG guest can carry.
 """
 
 from __future__ import annotations

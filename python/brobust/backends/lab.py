@@ -113,11 +113,13 @@ class LabBackend(Backend):
                 for waited in ready:
                     waited.result()
             except BaseException as error:
+                same = None
                 if ANOTHER in str(error):
                     wait(ready, timeout=2)  # until the others have said which machine they are
+                    same = ssh.same_machine(list(self._connections.values()))
                 for one in self._connections.values():
                     one.give_up()
-                if ANOTHER in str(error) and (same := ssh.same_machine(list(self._connections.values()))) is not None:
+                if same is not None:
                     raise MissingSupport(f"{error}; {same}") from None
                 raise
         sender = self._connections[hosts.sender.ssh, hosts.sender.sudo].agent

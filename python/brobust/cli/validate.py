@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brobust.dataset import Dataset
     from brobust.series.validation import WhatIf
 
-# The demo's cells: at 20 Mbit/s a TCG guest has CPU to spare, and with a buffer of 4 BDP CUBIC fills the link.
+# The demo's cells: a TCG guest can carry 20 Mbit/s, and with a buffer of 4 BDP CUBIC fills the link.
 FIELDS = {**demo.FIELDS, "backend": "vm"}
 
 
