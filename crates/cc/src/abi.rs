@@ -2,23 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-/// Declares structs of C, and the test that compares each with C, field by field.
-macro_rules! structs_of_c {
-    ($($(#[$about:meta])* struct $name:ident = $in_c:literal of $header:ident { $($field:ident: $type:ty,)* })*) => {
-        $(#[repr(C)]
-        $(#[$about])*
-        pub struct $name {
-            $(pub $field: $type,)*
-        })*
-
-        #[cfg(test)]
-        #[test]
-        fn every_field_is_where_c_has_it() {
-            use brobust_layout::{assert_same_layout, headers};
-            $(assert_same_layout!(headers::$header, $in_c, $name { $($field),* });)*
-        }
-    };
-}
+use brobust_layout::structs_of_c;
 
 structs_of_c! {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! For tests: compares a struct that stands in C and in Rust with what the C compiler makes of it, field by field.
+//! Declares structs of C in Rust, and in tests compares each with what the C compiler makes of it, field by field.
 //!
 //! The names of the fields come from the preprocessed header, their offsets and sizes from a program that the C
 //! compiler builds. So a field that is added, removed, renamed, moved or swapped with another on one side fails the
@@ -50,6 +50,27 @@ macro_rules! assert_same_layout {
         )),+];
         $crate::compare(&$header, $structure, ours, ::std::mem::size_of::<$type>());
     }};
+}
+
+/// Declares structs of C, and the test that compares each with C, field by field.
+///
+/// `structs_of_c! { struct Sample = "cc_sample" of CC { interval_us: i64, ... } }` is a public struct with public fields
+/// and the layout of struct cc_sample in the header that [`headers::CC`] names.
+#[macro_export]
+macro_rules! structs_of_c {
+    ($($(#[$about:meta])* struct $name:ident = $in_c:literal of $header:ident { $($field:ident: $type:ty,)* })*) => {
+        $(#[repr(C)]
+        $(#[$about])*
+        pub struct $name {
+            $(pub $field: $type,)*
+        })*
+
+        #[cfg(test)]
+        #[test]
+        fn every_field_is_where_c_has_it() {
+            $($crate::assert_same_layout!($crate::headers::$header, $in_c, $name { $($field),* });)*
+        }
+    };
 }
 
 /// Panics with the first difference between the fields of a struct in Rust and those of the C header.

@@ -101,14 +101,14 @@ impl Kernel {
             // had registered its rseq area there, the host would kill them at their first page fault.
             command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
         }
-        let calls =
-            boot.calls.map(|file| File::create_new(file).map_err(io(file.display().to_string()))).transpose()?;
+        // A kernel that is booted again, since its programs did not listen yet, begins these files again.
+        let recording = |file: Option<&Path>| {
+            file.map(|file| File::create(file).map_err(io(file.display().to_string()))).transpose()
+        };
+        let (calls, program_calls) = (recording(boot.calls)?, recording(boot.program_calls)?);
         if calls.is_some() {
             command.arg(format!("brobust_calls={CALLS_FD}"));
         }
-        // What is booted again, since programs did not listen yet, begins it again.
-        let program_calls =
-            boot.program_calls.map(|file| File::create(file).map_err(io(file.display().to_string()))).transpose()?;
         if program_calls.is_some() {
             command.arg(format!("brobust_program_calls={PROGRAM_CALLS_FD}"));
         }

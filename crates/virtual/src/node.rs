@@ -20,6 +20,8 @@ pub struct Node {
     /// Time at which the kernel will do something by itself.
     own_next: u64,
     now: u64,
+    /// The beginning of the run: nothing that the kernel leaves after its set-up happened before it.
+    origin: u64,
     /// Frames in the order of their arrival; those of the same time in the order in which they were added.
     arriving: VecDeque<Box<Frame>>,
 }
@@ -57,7 +59,7 @@ pub enum EventKind {
 
 impl Node {
     pub fn new(kernel: Kernel, time_slices: TimeSlices, vcpus: Vec<TimeSlices>, programs: Vec<Program>) -> Self {
-        Self { kernel, programs, time_slices, vcpus, own_next: 0, now: 0, arriving: VecDeque::new() }
+        Self { kernel, programs, time_slices, vcpus, own_next: 0, now: 0, origin: 0, arriving: VecDeque::new() }
     }
 
     /// Runs the kernel from the end of its boot to the beginning of the run.
@@ -68,6 +70,7 @@ impl Node {
         }
         let mut events = Vec::new();
         self.run(0, origin, stop, &mut events, &mut SpareFrames::default(), &mut 0)?;
+        self.origin = origin;
         match events.is_empty() {
             true => Ok(()),
             false if self.programs.is_empty() => {
@@ -196,7 +199,7 @@ impl Node {
         if bytes > FRAME_BYTES || acks > ACKS {
             return Err(self.kernel.protocol_violation(format!("it left {bytes} bytes of frames and {acks} samples")));
         }
-        let mut earliest = self.now;
+        let mut earliest = u64::MAX;
         let mut add = |time: u64, kind: EventKind| {
             earliest = earliest.min(time);
             events.push(Event { time, from: number, kind });
@@ -208,8 +211,8 @@ impl Node {
         if let Err(what) = decoded {
             return Err(self.kernel.protocol_violation(what));
         }
-        if now < self.now || earliest < self.now {
-            let (then, after) = (now.min(earliest), self.now);
+        if now < self.now || earliest < self.now.max(self.origin) {
+            let (then, after) = (now.min(earliest), self.now.max(self.origin));
             return Err(self.kernel.protocol_violation(format!("something happened at {then} ns, after {after} ns")));
         }
         (self.now, self.own_next) = (now, next);

@@ -361,7 +361,7 @@ impl Recorder {
                 continue;
             }
             let received = if self.of_programs { flow.arrived_by(time) } else { stats.received };
-            let mbps = (received - flow.received) as f64 * 8e3 / self.interval as f64;
+            let mbps = received.saturating_sub(flow.received) as f64 * 8e3 / self.interval as f64;
             flow.received = received;
             if flow.srtt_us > 0 {
                 flow.srtts_us.push(flow.srtt_us);
@@ -389,7 +389,8 @@ impl Recorder {
         for (number, connection) in self.connections.iter().enumerate().filter(|_| self.of_programs) {
             connections.add(number, connection, self.origin);
             if let Some(flow) = connection.flow {
-                flows[flow].retransmits += connection.retransmits;
+                let retransmits = &mut flows[flow].retransmits;
+                *retransmits = retransmits.saturating_add(connection.retransmits);
                 flows[flow].received = self.flows[flow].arrived_by(self.end);
             }
         }
@@ -468,7 +469,7 @@ fn ended(bytes: u64, received: &FlowStats, origin: u64) -> Option<u64> {
 pub fn transfers(each: &[(u64, u64)], received: &[FlowStats], origin: u64) -> Table {
     let mut table = TransferTable::default();
     for ((start, bytes), received) in each.iter().zip(received) {
-        let took = ended(*bytes, received, origin).map(|ended| ended - start);
+        let took = ended(*bytes, received, origin).and_then(|ended| ended.checked_sub(*start));
         table.start_s.push(*start as f64 / 1e9);
         table.bytes.push(*bytes as i64);
         table.completion_ms.push(took.map_or(f64::NAN, |ns| ns as f64 / 1e6));

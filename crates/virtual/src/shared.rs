@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use brobust_layout::structs_of_c;
 use memmap2::MmapMut;
 use nix::fcntl::posix_fallocate;
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -49,157 +50,152 @@ pub mod pattern {
 /// `struct brobust_window`.
 pub use brobust_timeline::TimeSlice as Window;
 
-#[repr(C)]
-pub struct Vcpu {
-    pub windows: u64,
-    pub window: [Window; WINDOWS],
-}
+structs_of_c! {
+    struct Vcpu = "brobust_vcpu" of VIRTUAL_KERNEL {
+        windows: u64,
+        window: [Window; WINDOWS],
+    }
 
-#[repr(C)]
-pub struct Flow {
-    pub used: u32,
-    pub pattern: u32,
-    pub start: u64,
-    pub stop: u64,
-    pub bytes_or_on_ns: u64,
-    pub period_or_off_ns: u64,
-    pub cc: [u8; 16],
-}
+    struct Flow = "brobust_flow" of VIRTUAL_KERNEL {
+        used: u32,
+        pattern: u32,
+        start: u64,
+        stop: u64,
+        bytes_or_on_ns: u64,
+        period_or_off_ns: u64,
+        cc: [u8; 16],
+    }
 
-#[repr(C)]
-pub struct Program {
-    pub start: u64,
-    pub ended: u64,
-    pub status: u32,
-    pub error: u32,
-    pub arguments: u32,
-    pub variables: u32,
-    pub words: [u8; WORDS_BYTES],
-}
+    struct Program = "brobust_program" of VIRTUAL_KERNEL {
+        start: u64,
+        ended: u64,
+        status: u32,
+        error: u32,
+        arguments: u32,
+        variables: u32,
+        words: [u8; WORDS_BYTES],
+    }
 
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FlowStats {
-    pub received: u64,
-    pub ended: u64,
-    pub acked: u64,
-    pub sent: u64,
-    pub idle: u64,
-    pub skbs: u32,
-    pub paced: u32,
-    pub retransmits: u32,
-    pub error: u32,
-}
+    #[derive(Debug, Clone, Copy, Default)]
+    struct FlowStats = "brobust_flow_stats" of VIRTUAL_KERNEL {
+        received: u64,
+        ended: u64,
+        acked: u64,
+        sent: u64,
+        idle: u64,
+        skbs: u32,
+        paced: u32,
+        retransmits: u32,
+        error: u32,
+    }
 
-/// struct brobust_frame: followed by `header` bytes of the frame, then by `payload` bytes.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FrameHead {
-    pub time: u64,
-    pub length: u32,
-    pub record: u32,
-    pub header: u16,
-    pub payload: u16,
-    pub gso_size: u16,
-    pub mark: u16,
-}
+    /// struct brobust_frame: followed by `header` bytes of the frame, then by `payload` bytes.
+    #[derive(Debug, Clone, Copy, Default)]
+    struct FrameHead = "brobust_frame" of VIRTUAL_KERNEL {
+        time: u64,
+        length: u32,
+        record: u32,
+        header: u16,
+        payload: u16,
+        gso_size: u16,
+        mark: u16,
+    }
 
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Ack {
-    pub time: u64,
-    pub pacing_rate: u64,
-    pub bandwidth: u64,
-    pub acked: u64,
-    pub flow: u32,
-    pub cwnd: u32,
-    pub ssthresh: u32,
-    pub inflight: u32,
-    pub delivered: u32,
-    pub lost: u32,
-    pub retransmits: u32,
-    pub rate_delivered: u32,
-    pub rate_interval_us: u32,
-    pub rtt_us: u32,
-    pub srtt_us: u32,
-    pub min_rtt_us: u32,
-    pub bbr_min_rtt_us: u32,
-    pub pacing_gain: u32,
-    pub cwnd_gain: u32,
-    pub deficits: u32,
-    pub mss: u32,
-    pub remote: u32,
-    pub local_port: u16,
-    pub remote_port: u16,
-    pub flags: u32,
-}
+    #[derive(Debug, Clone, Copy, Default)]
+    struct Ack = "brobust_ack" of VIRTUAL_KERNEL {
+        time: u64,
+        pacing_rate: u64,
+        bandwidth: u64,
+        acked: u64,
+        flow: u32,
+        cwnd: u32,
+        ssthresh: u32,
+        inflight: u32,
+        delivered: u32,
+        lost: u32,
+        retransmits: u32,
+        rate_delivered: u32,
+        rate_interval_us: u32,
+        rtt_us: u32,
+        srtt_us: u32,
+        min_rtt_us: u32,
+        bbr_min_rtt_us: u32,
+        pacing_gain: u32,
+        cwnd_gain: u32,
+        deficits: u32,
+        mss: u32,
+        remote: u32,
+        local_port: u16,
+        remote_port: u16,
+        flags: u32,
+    }
 
-#[repr(C)]
-pub struct Shared {
-    pub magic: u64,
-    pub abi: u32,
-    pub size: u32,
+    struct Shared = "brobust_shared" of VIRTUAL_KERNEL {
+        magic: u64,
+        abi: u32,
+        size: u32,
 
-    pub seed: u64,
-    pub role: u32,
-    pub address: u32,
-    pub receiver: u32,
-    pub first_port: u32,
-    pub flows: u32,
-    pub transfers_from: u32,
-    pub tcp_memory: u32,
-    pub tx_completion: u64,
-    pub coalesce: u64,
-    pub tso_max_size: u32,
-    pub rx_ring: u32,
-    pub gro: u32,
-    pub adaptive_rx: u32,
-    pub pacing_lag_us: u32,
-    pub every_ack: u32,
-    pub ip_version: u32,
-    pub timer_cost: u64,
-    pub rx_packet_cost: u64,
-    pub tx_skb_cost: u64,
-    pub tx_byte_cost: u64,
-    pub qdisc: [u8; 16],
-    pub commands: [u8; 2048],
-    pub commands_size: u32,
-    pub carry_payload: u32,
-    pub ecn: u32,
-    pub programs: u32,
-    pub call_cost: u64,
-    pub poll_cost: u64,
-    pub vcpus: u32,
-    pub rx_vcpu: u32,
-    pub tx_vcpu: u32,
+        seed: u64,
+        role: u32,
+        address: u32,
+        receiver: u32,
+        first_port: u32,
+        flows: u32,
+        transfers_from: u32,
+        tcp_memory: u32,
+        tx_completion: u64,
+        coalesce: u64,
+        tso_max_size: u32,
+        rx_ring: u32,
+        gro: u32,
+        adaptive_rx: u32,
+        pacing_lag_us: u32,
+        every_ack: u32,
+        ip_version: u32,
+        timer_cost: u64,
+        rx_packet_cost: u64,
+        tx_skb_cost: u64,
+        tx_byte_cost: u64,
+        qdisc: [u8; 16],
+        commands: [u8; 2048],
+        commands_size: u32,
+        carry_payload: u32,
+        ecn: u32,
+        programs: u32,
+        call_cost: u64,
+        poll_cost: u64,
+        vcpus: u32,
+        rx_vcpu: u32,
+        tx_vcpu: u32,
 
-    pub horizon: u64,
-    pub rate: u64,
-    pub windows: u32,
-    pub rx_bytes: u32,
-    pub window: [Window; WINDOWS],
-    pub vcpu: [Vcpu; VCPUS],
+        horizon: u64,
+        rate: u64,
+        windows: u32,
+        rx_bytes: u32,
+        window: [Window; WINDOWS],
+        vcpu: [Vcpu; VCPUS],
 
-    pub reason: u32,
-    pub tx_bytes: u32,
-    pub acks: u32,
-    pub running: u32,
-    pub now: u64,
-    pub next: u64,
-    pub timers: u64,
-    pub rx_packets: u64,
-    pub tx_skbs: u64,
-    pub charged: u64,
-    pub interrupts: u64,
-    pub rx_dropped: u64,
-    pub words: [u8; 256],
+        reason: u32,
+        tx_bytes: u32,
+        acks: u32,
+        running: u32,
+        now: u64,
+        next: u64,
+        timers: u64,
+        rx_packets: u64,
+        tx_skbs: u64,
+        charged: u64,
+        interrupts: u64,
+        rx_dropped: u64,
+        words: [u8; 256],
 
-    pub flow: [Flow; FLOWS],
-    pub stats: [FlowStats; FLOWS],
-    pub program: [Program; PROGRAMS],
-    pub ack: [Ack; ACKS],
-    pub tx: [u8; FRAME_BYTES],
-    pub rx: [u8; FRAME_BYTES],
+        flow: [Flow; FLOWS],
+        stats: [FlowStats; FLOWS],
+        program: [Program; PROGRAMS],
+        ack: [Ack; ACKS],
+        tx: [u8; FRAME_BYTES],
+        rx: [u8; FRAME_BYTES],
+    }
 }
 
 /// One kernel's memory: an anonymous file, gone with the last of the two processes that map it.
@@ -258,126 +254,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_where_the_kernel_has_it() {
+    fn a_window_is_where_the_kernel_has_it() {
         assert_same_layout!(HEADER, "brobust_window", Window { begin, end });
-        assert_same_layout!(HEADER, "brobust_vcpu", Vcpu { windows, window });
-        assert_same_layout!(
-            HEADER,
-            "brobust_flow",
-            Flow { used, pattern, start, stop, bytes_or_on_ns, period_or_off_ns, cc }
-        );
-        assert_same_layout!(
-            HEADER,
-            "brobust_program",
-            Program { start, ended, status, error, arguments, variables, words }
-        );
-        assert_same_layout!(
-            HEADER,
-            "brobust_flow_stats",
-            FlowStats { received, ended, acked, sent, idle, skbs, paced, retransmits, error }
-        );
-        assert_same_layout!(
-            HEADER,
-            "brobust_frame",
-            FrameHead { time, length, record, header, payload, gso_size, mark }
-        );
-        assert_same_layout!(
-            HEADER,
-            "brobust_ack",
-            Ack {
-                time,
-                pacing_rate,
-                bandwidth,
-                acked,
-                flow,
-                cwnd,
-                ssthresh,
-                inflight,
-                delivered,
-                lost,
-                retransmits,
-                rate_delivered,
-                rate_interval_us,
-                rtt_us,
-                srtt_us,
-                min_rtt_us,
-                bbr_min_rtt_us,
-                pacing_gain,
-                cwnd_gain,
-                deficits,
-                mss,
-                remote,
-                local_port,
-                remote_port,
-                flags,
-            }
-        );
-        assert_same_layout!(
-            HEADER,
-            "brobust_shared",
-            Shared {
-                magic,
-                abi,
-                size,
-                seed,
-                role,
-                address,
-                receiver,
-                first_port,
-                flows,
-                transfers_from,
-                tcp_memory,
-                tx_completion,
-                coalesce,
-                tso_max_size,
-                rx_ring,
-                gro,
-                adaptive_rx,
-                pacing_lag_us,
-                every_ack,
-                ip_version,
-                timer_cost,
-                rx_packet_cost,
-                tx_skb_cost,
-                tx_byte_cost,
-                qdisc,
-                commands,
-                commands_size,
-                carry_payload,
-                ecn,
-                programs,
-                call_cost,
-                poll_cost,
-                vcpus,
-                rx_vcpu,
-                tx_vcpu,
-                horizon,
-                rate,
-                windows,
-                rx_bytes,
-                window,
-                vcpu,
-                reason,
-                tx_bytes,
-                acks,
-                running,
-                now,
-                next,
-                timers,
-                rx_packets,
-                tx_skbs,
-                charged,
-                interrupts,
-                rx_dropped,
-                words,
-                flow,
-                stats,
-                program,
-                ack,
-                tx,
-                rx,
-            }
-        );
     }
 
     #[test]

@@ -322,7 +322,7 @@ impl Simulation {
         let time_slices = given.collect();
         for node in &mut self.nodes {
             let shared = node.kernel.shared();
-            self.work.nic_drops += shared.rx_dropped;
+            self.work.nic_drops = self.work.nic_drops.saturating_add(shared.rx_dropped);
         }
         let busy = self.nodes[..self.topology.senders].iter_mut().map(|node| node.kernel.shared().charged).collect();
         self.work.run_s = self.begun.elapsed().as_secs_f64();
@@ -362,7 +362,7 @@ fn program_results(nodes: &mut [Node], topology: Topology, origin: u64) -> Resul
                 flow: program.flow,
                 at_receiver: number == topology.receiver(),
                 words: program.words.clone(),
-                ended: (shared.ended > 0).then_some(shared.ended as i64 - origin as i64),
+                ended: (shared.ended > 0).then_some((shared.ended as i64).saturating_sub(origin as i64)),
                 status: shared.status,
                 error: shared.error,
                 stdout: printed.stdout,

@@ -122,6 +122,7 @@ fn what_the_protocol_does_not_allow_is_refused_and_named() {
         ("garbage", "a frame of impossible size"),
         ("too_much", "4294967295 bytes of frames"),
         ("past", "ns, after"),
+        ("before_the_run", "6000 ns, after 1000000000 ns"),
         ("reason", "it stopped for reason 99"),
         ("bad_flow", "port 60000, which is no flow's"),
         ("bad_sample", "flow 500"),
@@ -129,6 +130,14 @@ fn what_the_protocol_does_not_allow_is_refused_and_named() {
         let words = refusal(name);
         assert!(words.contains("the sender 1 kernel broke the protocol") && words.contains(what), "{name}: {words}");
     }
+}
+
+#[test]
+fn a_kernel_may_count_as_it_likes() {
+    let mut scenario = scenario("pings", json!({"kind": "always"}));
+    scenario.interval = 5 * MS;
+    scenario.parameters = vec!["miscounts.by=1".into()];
+    assert_eq!(run(&scenario, &AtomicBool::new(false)).unwrap().flows[0].received, u64::MAX - 9);
 }
 
 #[test]

@@ -70,6 +70,10 @@ impl Peer {
             "garbage" => self.shared.tx_bytes = 77,
             "too_much" => self.shared.tx_bytes = u32::MAX,
             "past" => self.shared.now = 1,
+            "before_the_run" => {
+                self.shared.acks = 1;
+                self.shared.ack[0].time = 6_000;
+            }
             "reason" => self.hand_over(99),
             "refuse" => {
                 self.shared.words[..9].copy_from_slice(b"device: x");
@@ -101,11 +105,17 @@ impl Peer {
         }
     }
 
+    /// Answers each frame. With a parameter of miscounts, what it counts falls, and wraps around.
     fn answer(&mut self) {
+        let miscounts = std::env::args().any(|word| word.starts_with("miscounts"));
         loop {
             for (time, port) in self.receive() {
                 self.advance_to(time);
                 self.answer_frame(port);
+                if miscounts {
+                    self.shared.stats[0].received = self.shared.stats[0].received.wrapping_sub(1);
+                    (self.shared.stats[0].ended, self.shared.rx_dropped) = (u64::MAX, u64::MAX);
+                }
             }
             self.wait_until(NEVER);
         }
