@@ -113,8 +113,9 @@ class Judged:
 
 
 def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
-    """Yield every claim with its verdict: that of the first of its study's data which has one. A paper's claims are
-    those of docs/data/claims.csv, which has few words for each; our own are those that were decided."""
+    """Yield every claim with its verdict: that of the first of its study's data which has one, also with each value of
+    what a paper does not give. A paper's claims are those of docs/data/claims.csv, which has few words for each; our
+    own are those that were decided."""
     with (data / "claims.csv").open(newline="") as file:
         words = {study: list(of) for study, of in itertools.groupby(csv.DictReader(file), lambda row: row["study"])}
     for study, names in table["data"].items():
@@ -123,11 +124,14 @@ def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
             for row in read(data, name, "verdicts.csv"):
                 if row["claim"] not in found or found[row["claim"]][1]["verdict"] == NOT_MEASURABLE:
                     found[row["claim"]] = (name, row)
-        tried = [row for name in names for row in read(data, name, "twins.csv")]
+        tried: dict[tuple[str, ...], Row] = {}
+        for name in names:
+            for row in read(data, name, "twins.csv"):
+                tried.setdefault((row["claim"], row["variable"], row["value"]), row)
         own = [{"study": study, "claim": claim, "words": row["text"], "of": ""} for claim, (_, row) in found.items()]
         for one in words.get(study, own):
             if all(claim in found for claim in (one["of"] or one["claim"]).split("|")):
-                yield _judged(one, found, tried)
+                yield _judged(one, found, list(tried.values()))
 
 
 def _judged(one: Row, found: dict[str, tuple[str, Row]], tried: Sequence[Row]) -> Judged:

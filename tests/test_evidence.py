@@ -188,6 +188,18 @@ def test_every_claim_of_a_paper_has_its_row_in_the_table_of_all_claims() -> None
         assert {(paper, one) for one in ids - {"M11", "M12"}} == {row for row in listed if row[0] == paper}
 
 
+def test_of_two_answers_to_what_decides_a_claim_the_first_data_s_counts(tmp_path: Path) -> None:
+    (tmp_path / "claims.csv").write_text("study,claim,words,of\ns,R1,it collapses,\n")
+    for name, schedule, verdict in (("many", "busy", "differs"), ("few", "busy", "holds"), ("few", "idle", "holds")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "provenance.json").write_text("{}")
+        (tmp_path / name / "verdicts.csv").write_text("claim,verdict,parts_that_hold\nR1,differs,\n")
+        with (tmp_path / name / "twins.csv").open("a") as file:
+            file.write("claim,variable,value,verdict\n" * (file.tell() == 0) + f"R1,schedule,{schedule},{verdict}\n")
+    [one] = evidence_tables.judged({"data": {"s": ["many", "few"]}}, tmp_path)
+    assert one.decided == "schedule: holds with idle"
+
+
 @pytest.mark.virtual
 def test_what_was_measured_stands_if_some_of_its_runs_send_the_same_packets(brobust: Any, tmp_path: Path) -> None:
     done = brobust("run", "--cc", "cubic,bbr", "--share", "0.5", "--duration", "1s", "--repeat", "1", "--out", "data")
