@@ -193,7 +193,7 @@ def test_of_two_answers_to_what_decides_a_claim_the_first_data_s_counts(tmp_path
     for name, schedule, verdict in (("many", "busy", "differs"), ("few", "busy", "holds"), ("few", "idle", "holds")):
         (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / "provenance.json").write_text("{}")
-        (tmp_path / name / "verdicts.csv").write_text("claim,verdict,parts_that_hold\nR1,differs,\n")
+        (tmp_path / name / "verdicts.csv").write_text("claim,text,verdict,parts_that_hold\nR1,it collapses,differs,\n")
         with (tmp_path / name / "twins.csv").open("a") as file:
             file.write("claim,variable,value,verdict\n" * (file.tell() == 0) + f"R1,schedule,{schedule},{verdict}\n")
     [one] = evidence_tables.judged({"data": {"s": ["many", "few"]}}, tmp_path)
