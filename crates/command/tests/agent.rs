@@ -1,8 +1,9 @@
 //! The agent as the host sees it, over a unix socket and over a tty.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::thread;
@@ -17,10 +18,16 @@ struct Agent {
 
 impl Agent {
     fn start(name: &str) -> Agent {
+        Agent::start_after(name, || Ok(()))
+    }
+
+    /// `prepare` is called in the process that becomes the agent.
+    fn start_after(name: &str, prepare: fn() -> io::Result<()>) -> Agent {
         let socket = std::env::temp_dir().join(format!("brobust-agent-{}-{name}", std::process::id()));
-        let process =
-            Command::new(env!("CARGO_BIN_EXE_brobust-host")).args(["lab", "agent"]).arg(&socket).spawn().unwrap();
-        Agent { process, socket }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brobust-host"));
+        // SAFETY: what is prepared takes system calls alone.
+        unsafe { command.pre_exec(prepare) };
+        Agent { process: command.args(["lab", "agent"]).arg(&socket).spawn().unwrap(), socket }
     }
 
     fn connect(&self) -> Host {
@@ -140,6 +147,39 @@ fn a_command_that_a_real_time_signal_ends_is_reported_and_the_next_one_served() 
     let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", format!("kill -{number} $$")]}));
     assert_eq!(reply, json!({"id": 1, "status": -number, "stdout": "", "stderr": ""}));
     assert_eq!(host.ask(json!({"id": 2, "argv": ["true"]}))["status"], 0);
+}
+
+/// Makes pidfd_open(2) fail in this process, as a container's rules for system calls may.
+fn refuse_pidfds() -> io::Result<()> {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // the number of the call
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_pidfd_open as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EMFILE as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the program lives as long as the calls.
+    let refused = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+    };
+    if refused {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_watched_is_ended_with_its_children_and_not_left_to_run() {
+    let agent = Agent::start_after("unwatched", refuse_pidfds);
+    let mut host = agent.connect();
+    for (id, spawn) in [(1, false), (2, true)] {
+        let reply = host.ask(json!({"id": id, "spawn": spawn, "argv": ["sh", "-c", "sleep 100 & wait"]}));
+        assert!(reply["error"].as_str().unwrap().contains("cannot watch sh"), "{reply}");
+        assert_eq!(agent.children(), Vec::<String>::new());
+    }
 }
 
 #[test]

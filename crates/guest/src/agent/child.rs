@@ -40,7 +40,13 @@ impl Child {
             .spawn()
             .map_err(|error| format!("cannot start {program}: {error}"))?;
         let pid = child.id() as i32;
-        let pidfd = pidfd_open(pid).map_err(|error| format!("cannot watch {program}: {error}"))?;
+        let pidfd = pidfd_open(pid).map_err(|error| {
+            // Nobody could end it: it is in no table. It is reaped here, since its id is ours as long as it is not.
+            // SAFETY: a plain system call.
+            unsafe { libc::kill(-pid, libc::SIGKILL) };
+            let _ = child.wait();
+            format!("cannot watch {program}, so it was killed: {error}")
+        })?;
         let piped = "a pipe that was asked for";
         Ok(Child {
             pid,
