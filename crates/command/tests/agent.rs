@@ -183,6 +183,27 @@ fn a_command_that_cannot_be_watched_is_ended_with_its_children_and_not_left_to_r
 }
 
 #[test]
+fn a_request_for_which_there_is_no_thread_is_answered_too() {
+    let agent = Agent::start("threads");
+    let mut host = agent.connect();
+    host.requests.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    host.ask(json!({"id": 0, "ping": true}));
+    // Less than a thread's stack is left.
+    let pid = agent.process.id();
+    let pages: u64 =
+        fs::read_to_string(format!("/proc/{pid}/statm")).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let limit = pages * 4096 + 128 * 1024;
+    let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: numbers that live as long as the call.
+    assert_eq!(unsafe { libc::prlimit(pid as i32, libc::RLIMIT_AS, &limits, std::ptr::null_mut()) }, 0);
+    for request in [json!({"id": 1, "argv": ["true"]}), json!({"id": 1, "wait": 1})] {
+        let reply = host.ask(request);
+        assert!(reply["error"].as_str().unwrap().contains("cannot start a thread"), "{reply}");
+    }
+    assert_eq!(host.ask(json!({"id": 2, "kill": 1}))["id"], 2);
+}
+
+#[test]
 fn a_daemon_left_behind_does_not_hold_up_the_reply() {
     let agent = Agent::start("daemon");
     let mut host = agent.connect();

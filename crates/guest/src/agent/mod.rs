@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nix::time::{clock_gettime, ClockId};
+use serde_json::Value;
 
 use jobs::Jobs;
 use port::{Port, Session};
@@ -65,40 +66,42 @@ fn serve_line(line: &[u8], jobs: &Arc<Jobs>, session: &Arc<Session>, record: Rec
         Ok(request) => request,
         Err(bad) => return session.send(&Reply::new(bad.id, Err(bad.reason))),
     };
-    let (jobs, session) = (Arc::clone(jobs), Arc::clone(session));
-    let answer = match action {
-        Action::Ping => {
-            Ok(Answer::Pong { uptime_s: now(ClockId::CLOCK_BOOTTIME).as_secs_f64(), monotonic_ns: monotonic_ns() })
-        }
-        Action::Record(change) => record(change).map(|()| Answer::Recorded { recorded: true }),
-        Action::Kill { pid, signal } => jobs.kill(pid, signal).map(|killed| Answer::Killed { killed }),
-        Action::Spawn(command) => match jobs.spawn(&command) {
+    let jobs = Arc::clone(jobs);
+    let at_once = |answer| session.send(&Reply::new(id.clone(), answer));
+    match action {
+        Action::Ping => at_once(Ok(Answer::Pong {
+            uptime_s: now(ClockId::CLOCK_BOOTTIME).as_secs_f64(),
+            monotonic_ns: monotonic_ns(),
+        })),
+        Action::Record(change) => at_once(record(change).map(|()| Answer::Recorded { recorded: true })),
+        Action::Kill { pid, signal } => at_once(jobs.kill(pid, signal).map(|killed| Answer::Killed { killed })),
+        Action::Run(command) => in_thread(session, id, move |send| {
+            send(jobs.spawn(&command).map(|child| Answer::Finished(jobs.collect(child, &command))));
+        }),
+        Action::Spawn(command) => in_thread(session, id, move |send| match jobs.spawn(&command) {
             Ok(child) => {
-                session.send(&Reply::new(id, Ok(Answer::Spawned { pid: child.pid() })));
-                return in_thread(move || jobs.collect_in_background(child, command));
+                send(Ok(Answer::Spawned { pid: child.pid() }));
+                jobs.collect_in_background(child, command);
             }
-            Err(error) => Err(error),
-        },
-        Action::Run(command) => {
-            return in_thread(move || {
-                let outcome = jobs.spawn(&command).map(|child| jobs.collect(child, &command));
-                session.send(&Reply::new(id, outcome.map(Answer::Finished)));
-            })
-        }
+            Err(error) => send(Err(error)),
+        }),
         Action::Wait { pid, timeout } => {
-            return in_thread(move || {
-                session.send(&Reply::new(id, jobs.wait(pid, timeout).map(Answer::Finished)));
-            })
+            in_thread(session, id, move |send| send(jobs.wait(pid, timeout).map(Answer::Finished)));
         }
-    };
-    session.send(&Reply::new(id, answer));
+    }
 }
 
-fn in_thread(work: impl FnOnce() + Send + 'static) {
+/// Does work that takes time, and gives it what sends its answer. If no thread can be started, that is the answer.
+fn in_thread(
+    session: &Arc<Session>,
+    id: Value,
+    work: impl FnOnce(&dyn Fn(std::result::Result<Answer, String>)) + Send + 'static,
+) {
+    let (its_session, its_id) = (Arc::clone(session), id.clone());
+    let begin = move || work(&|answer| its_session.send(&Reply::new(its_id.clone(), answer)));
     // Small stacks: a guest has 128 MB or so, and dozens of requests may wait at a time.
-    let spawned = thread::Builder::new().stack_size(256 * 1024).spawn(work);
-    if let Err(error) = spawned {
-        eprintln!("brobust: cannot start a thread: {error}");
+    if let Err(error) = thread::Builder::new().stack_size(256 * 1024).spawn(begin) {
+        session.send(&Reply::new(id, Err(format!("cannot start a thread: {error}"))));
     }
 }
 
