@@ -201,6 +201,7 @@ impl Stream {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Writable {
     Perhaps,
     NoHost,
@@ -212,23 +213,30 @@ impl Session {
         let Ok(mut line) = serde_json::to_vec(reply) else { return };
         line.push(b'\n');
         let _one_at_a_time = lock(&self.stream.write);
-        let mut rest = &line[..];
-        while !rest.is_empty() && self.connected.load(Ordering::Relaxed) {
-            match self.stream.out().write(rest) {
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => match self.stream.wait_writable() {
-                    Writable::Perhaps => {}
-                    // The reader ends the session after `HOST_GONE_AFTER`. Until then the host may be about to connect.
-                    Writable::NoHost => thread::sleep(HOST_GONE_AFTER / 20),
-                },
-                Err(_) => return,
-            }
-        }
+        write(&line, self.stream.out(), &self.connected, || self.stream.wait_writable());
     }
 
     pub fn end(&self) {
         self.connected.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Writes a line while a host is connected.
+fn write(line: &[u8], mut out: impl Write, connected: &AtomicBool, wait_writable: impl Fn() -> Writable) {
+    let mut rest = line;
+    while !rest.is_empty() && connected.load(Ordering::Relaxed) {
+        match out.write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => match wait_writable() {
+                Writable::Perhaps => {}
+                // The reader ends the session after `HOST_GONE_AFTER`. Until then the host may be about to connect.
+                Writable::NoHost if rest.len() == line.len() => thread::sleep(HOST_GONE_AFTER / 20),
+                // The host has gone in the middle of the line. The next one must not get the rest.
+                Writable::NoHost => return,
+            },
+            Err(_) => return,
+        }
     }
 }
 
@@ -280,4 +288,51 @@ fn open_device(path: &Path) -> Result<Stream> {
 /// closed. EBUSY, ENXIO: a virtio port that is being set up or freed.
 fn may_come_later(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EIO | libc::EBUSY | libc::ENXIO | libc::ENODEV))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    /// Takes a few bytes each time that it has been waited for.
+    struct Slow<'a> {
+        has_room: &'a Cell<bool>,
+        taken: &'a RefCell<Vec<u8>>,
+    }
+
+    impl Write for Slow<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match self.has_room.replace(false) {
+                true => self.taken.borrow_mut().write(&bytes[..bytes.len().min(4)]),
+                false => Err(ErrorKind::WouldBlock.into()),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns what is written of a line to a slow port of which this is said whenever it is waited for.
+    fn written(line: &str, said: &[Writable]) -> String {
+        let (has_room, taken, said) = (Cell::new(false), RefCell::default(), RefCell::new(said.iter()));
+        let wait = || {
+            has_room.set(true);
+            said.borrow_mut().next().copied().unwrap_or(Writable::Perhaps)
+        };
+        write(line.as_bytes(), Slow { has_room: &has_room, taken: &taken }, &AtomicBool::new(true), wait);
+        String::from_utf8(taken.into_inner()).unwrap()
+    }
+
+    #[test]
+    fn a_host_that_is_about_to_connect_gets_a_reply_whole() {
+        assert_eq!(written("a reply\n", &[Writable::NoHost, Writable::Perhaps]), "a reply\n");
+    }
+
+    #[test]
+    fn the_next_host_does_not_get_the_rest_of_a_reply_in_which_the_last_one_left() {
+        assert_eq!(written("a reply\n", &[Writable::Perhaps, Writable::NoHost]), "a re");
+    }
 }
