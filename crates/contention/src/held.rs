@@ -91,6 +91,8 @@ fn deadline(targets: Vec<Target>, session: &mut Session) -> Result<Box<dyn Drive
     let is_confined = targets.iter().any(|target| cpus_of(target.tid).is_ok_and(|cpus| cpus.len() < online_cpus()));
     let mut held = drivers::prepare("deadline", targets, None)?;
     loop {
+        // Until a thread that the kernel keeps from running does run, several periods of seconds may pass.
+        session.say_alive()?;
         if is_confined {
             session.hold_sysctl(RUNTIME, "-1")?;
         }

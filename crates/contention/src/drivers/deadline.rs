@@ -116,13 +116,18 @@ impl Driver for Deadline {
         self.attempts += 1;
         let max_period_ns = self.held.iter().map(|held| held.wanted.period_ns).max().unwrap_or(0);
         thread::sleep(Duration::from_nanos(max_period_ns));
-        let mut stuck = None;
-        for held in self.held.iter_mut().filter(|held| held.is_admitted) {
-            if !held.runs_again() {
-                held.leave()?;
-                stuck = Some(held.thread.tid);
-            }
+        let admitted = self.held.iter_mut().filter(|held| held.is_admitted);
+        let watched: Vec<(Option<u64>, &mut Held)> = admitted.map(|held| (held.thread.run_ns(), held)).collect();
+        let limit = watched.iter().map(|(_, held)| held.longest_wait()).max().unwrap_or_default();
+        let pause = Duration::from_nanos(max_period_ns / 8);
+        // All of them in the same time: whoever guards this process hears nothing of it meanwhile.
+        let waiting = still_waiting(watched, limit, pause, |(before, held)| held.runs_again(*before));
+        let (mut stuck, mut settling) = (None, Duration::ZERO);
+        for (_, held) in waiting {
+            settling = settling.max(held.leave()?);
+            stuck = Some(held.thread.tid);
         }
+        thread::sleep(settling);
         match stuck {
             Some(tid) if self.attempts >= MAX_ATTEMPTS => Err(ContentionError::Stuck { tid }),
             stuck => Ok(stuck.is_none()),
@@ -210,33 +215,28 @@ impl Held {
         Ok(())
     }
 
-    /// Gives the thread its previous policy until it is admitted again.
+    /// Gives the thread its previous policy until it is admitted again, and returns how long it must not be before.
     ///
     /// A thread that was under SCHED_DEADLINE before may get one timeslice and then none ever again: throttled, with no
     /// timer armed to end that. `settling` makes this rare and not impossible (6.18: 9 of 300 returns, spinning and
     /// sleeping threads). Leaving the class and coming back sets the thread going.
-    fn leave(&mut self) -> Result<()> {
+    fn leave(&mut self) -> Result<Duration> {
         let tid = self.thread.tid;
         self.before.set(tid).map_err(|error| refusal(&self.thread, self.before, error))?;
         self.is_admitted = false;
-        thread::sleep(self.settling());
-        Ok(())
+        Ok(self.settling())
     }
 
-    /// Returns false if the thread wants to run and does not, from its second period on, for longer than it may have to wait.
-    fn runs_again(&self) -> bool {
-        let period = Duration::from_nanos(self.wanted.period_ns);
-        let before = self.thread.run_ns();
+    /// Returns false while the thread wants to run and does not: it has used no CPU time since `before`.
+    fn runs_again(&self, before: Option<u64>) -> bool {
+        // A sleeping thread is not throttled, and one that has ended or cannot be measured is not ours to restart.
+        self.thread.state() != Some('R') || before.is_none() || self.thread.run_ns() != before
+    }
+
+    /// Returns how long a thread may have to wait, from its second period on.
+    fn longest_wait(&self) -> Duration {
         // A timeslice that was overrun by a tick may cost the next ones.
-        let deadline = Instant::now() + 3 * period + self.settling();
-        while Instant::now() < deadline {
-            // A sleeping thread is not throttled, and one that has ended or cannot be measured is not ours to restart.
-            if self.thread.state() != Some('R') || before.is_none() || self.thread.run_ns() != before {
-                return true;
-            }
-            thread::sleep(period / 8);
-        }
-        false
+        Duration::from_nanos(3 * self.wanted.period_ns) + self.settling()
     }
 
     /// Returns how long the kernel still remembers that the thread was under SCHED_DEADLINE.
@@ -267,6 +267,18 @@ impl Held {
     fn settling(&self) -> Duration {
         let tick_s = 1.0 / f64::from(hz().unwrap_or(100));
         Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_s / self.wanted.share())
+    }
+}
+
+/// Returns which of these are still waiting after so long, or an empty list as soon as none is.
+fn still_waiting<T>(mut waiting: Vec<T>, limit: Duration, pause: Duration, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+    let end = Instant::now() + limit;
+    loop {
+        waiting.retain(|one| !is_over(one));
+        if waiting.is_empty() || Instant::now() >= end {
+            return waiting;
+        }
+        thread::sleep(pause);
     }
 }
 
@@ -429,6 +441,21 @@ mod tests {
         let text = refused(10 * MS, 0.9, 3);
         assert!(text.contains("3 thread(s) at 90 %"), "{text}");
         assert!(text.contains("sched_rt_runtime_us"), "{text}");
+    }
+
+    #[test]
+    fn threads_that_wait_are_waited_for_in_the_same_time() {
+        let looks = std::cell::RefCell::new(Vec::new());
+        let (limit, pause) = (Duration::from_millis(5), Duration::from_millis(1));
+        let waiting = still_waiting(vec![1, 2, 3], limit, pause, |thread| {
+            looks.borrow_mut().push(*thread);
+            *thread == 2
+        });
+        assert_eq!(waiting, [1, 3]);
+        // Each once, and then only those that still wait.
+        let looks = looks.into_inner();
+        assert_eq!(looks[..3], [1, 2, 3]);
+        assert!(looks[3..].chunks(2).all(|both| both == [1, 3]), "{looks:?}");
     }
 
     #[test]
