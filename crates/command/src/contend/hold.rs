@@ -134,8 +134,10 @@ pub fn contend(task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Repo
     let silence = STUCK + Duration::from_nanos(10 * request.period_ns());
     interrupt::catch();
     let mut session = Session::start(Runtime::of_environment(), Path::new(THIS_PROGRAM), true, Some(silence))?;
-    let outcome = hold(&mut session, &task, screen);
-    match (outcome, session.end()) {
+    let held = hold(&mut session, &task, screen);
+    let ended = session.end();
+    // Only now is the recording written: a long one takes a while, and on a disk that hangs it takes for ever.
+    match (held.and_then(|held| report(&task, held, screen)), ended) {
         (outcome, Ok(())) => outcome,
         // The user must see both.
         (Err(Stop::Refused(first)), Err(other)) => {
@@ -145,7 +147,17 @@ pub fn contend(task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Repo
     }
 }
 
-fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Report, Stop> {
+/// What was seen of threads that were under contention.
+struct Seen {
+    recorded: Recorded,
+    begin: u64,
+    elapsed_s: f64,
+    /// Whether Ctrl-C ended it.
+    watched: std::result::Result<bool, Stop>,
+    stopped: Result<()>,
+}
+
+fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Seen, Stop> {
     let Task { machine, request, places, force, .. } = *task;
     let saved: Vec<SavedThread> = places.iter().map(|(tid, _)| SavedThread::of(*tid)).collect::<Result<_>>()?;
     if let Some(ended) = machine.vcpus.iter().find(|vcpu| !vcpu.thread.lives()) {
@@ -173,12 +185,10 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     let targets = places.iter().zip(phases).map(target).collect();
     let held =
         Held::start(&request.driver.carried_out_by(), targets, begin, request.options.nice, session).map_err(failed)?;
-    let outcome = watch(session, task, screen, begin, &mut recorded);
-    // The first trouble is the one to tell, but the contention ends in any case.
+    let watched = watch(session, task, screen, begin, &mut recorded);
+    let elapsed_s = (clock::now() - begin) as f64 / 1e9;
     let stopped = held.stop(session).map_err(failed);
-    let report = outcome?;
-    stopped?;
-    Ok(report)
+    Ok(Seen { recorded, begin, elapsed_s, watched, stopped })
 }
 
 fn failed(error: ContentionError) -> Refusal {
@@ -194,8 +204,8 @@ fn watch(
     screen: &mut Screen,
     begin: u64,
     recorded: &mut Recorded,
-) -> std::result::Result<Report, Stop> {
-    let Task { machine, request, seconds, out, .. } = *task;
+) -> std::result::Result<bool, Stop> {
+    let Task { machine, request, seconds, .. } = *task;
     let _priority = AheadOfGuests::get();
     if interrupt::is_interrupted() {
         return Err(Stop::Interrupted);
@@ -207,13 +217,21 @@ fn watch(
         screen.show(&Report::of(machine, &summaries(&parts, request.off_ns()), begin))?;
         Ok(recorded.is_full())
     });
-    // Also if nobody reads the reports any more.
     recorded.take().map_err(failed)?;
+    watched
+}
+
+/// Writes what the threads got, and returns the report of it. The first trouble is the one to tell.
+fn report(task: &Task<'_>, seen: Seen, screen: &mut Screen) -> std::result::Result<Report, Stop> {
+    let Task { machine, request, out, .. } = *task;
+    let Seen { recorded, begin, elapsed_s, watched, stopped } = seen;
+    // Also if nobody reads the reports any more; but if nothing was recorded, what is there is kept.
+    let out = out.filter(|_| !recorded.whole.is_empty());
     let written = out.map_or(Ok(()), |out| recordings::write(out, &recorded.whole, &machine.vcpus, begin));
     let kept = out.filter(|_| written.is_ok()).map(|out| out.display().to_string());
     let report = watched.map(|interrupted| {
         let end = End { interrupted, recorded_by: recorded.by, out: kept };
-        Report::at_end(machine, request, &recorded.whole, begin, end)
+        Report { elapsed_s, ..Report::at_end(machine, request, &recorded.whole, begin, end) }
     });
     if let Err(refusal) = written {
         if let Ok(report) = &report {
@@ -221,7 +239,9 @@ fn watch(
         }
         return Err(refusal.into());
     }
-    report
+    let report = report?;
+    stopped?;
+    Ok(report)
 }
 
 /// Records what the threads do into a Parquet file, and changes nothing. Shows reports as `contend` does. The file is
