@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use serde::{Deserialize, Serialize};
 
 use crate::{Refusal, Result};
@@ -55,10 +56,27 @@ pub(crate) fn run(command: &[impl AsRef<OsStr> + fmt::Display]) -> std::result::
     if status.success() {
         return Ok(());
     }
-    let mut said = String::new();
-    if let Some(stderr) = child.stderr.take() {
-        let _ = stderr.take(4096).read_to_string(&mut said);
-    }
+    let mut said = [0; 4096];
+    let length = child.stderr.take().map_or(0, |mut stderr| {
+        // Its end is not waited for: what the command has left running holds it open.
+        let _ = fcntl(&stderr, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+        stderr.read(&mut said).unwrap_or(0)
+    });
+    let said = String::from_utf8_lossy(&said[..length]);
     let last = said.trim().lines().last().unwrap_or("no reason given");
     Err(format!("{program}: {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_is_not_waited_for_by_what_it_has_left_running() {
+        let begun = Instant::now();
+        let failed = run(&["sh", "-c", "sleep 20 & echo first >&2; echo busy >&2; exit 1"]).unwrap_err();
+        assert_eq!(failed, "sh: busy");
+        assert!(begun.elapsed() < PATIENCE);
+        assert_eq!(run(&["false"]).unwrap_err(), "false: no reason given");
+    }
 }
