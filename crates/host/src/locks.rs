@@ -75,8 +75,9 @@ pub fn lock(file: &Path, limit: Duration) -> Result<Lock> {
             Err((_, error)) => return Err(cannot(error.into())),
         }
     };
+    // For whoever has to wait. On a full disk it is missing, and what was changed has to be undone all the same.
     let own = std::process::id().to_string();
-    held.set_len(0).and_then(|()| held.write_all_at(own.as_bytes(), 0)).map_err(cannot)?;
+    let _ = held.set_len(0).and_then(|()| held.write_all_at(own.as_bytes(), 0));
     Ok(held)
 }
 
@@ -102,6 +103,8 @@ fn holder(held: &File) -> String {
 #[cfg(test)]
 mod tests {
     use super::{lock, private_directory};
+    use nix::mount::{mount, MsFlags};
+    use nix::sched::{unshare, CloneFlags};
     use std::fs;
     use std::os::unix::fs::{symlink, PermissionsExt};
     use std::time::Duration;
@@ -117,6 +120,26 @@ mod tests {
         drop(first);
         lock(&file, Duration::ZERO).expect("it is free again");
         drop(of_a_child);
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn turns_are_taken_on_a_full_disk_too() {
+        let scratch = tempfile::tempdir().expect("made");
+        let directory = scratch.path().to_owned();
+        // A thread has the mounts to itself.
+        let on_full_disk = move || {
+            unshare(CloneFlags::CLONE_NEWNS).expect("we are root");
+            let nothing = None::<&str>;
+            mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing).expect("ours alone");
+            mount(nothing, &directory, Some("tmpfs"), MsFlags::empty(), Some("size=4k")).expect("mounted");
+            fs::write(directory.join("all"), [0; 4096]).expect("there was so much room");
+            let held = lock(&directory.join("lock"), Duration::ZERO).expect("nobody has it");
+            let refused = lock(&directory.join("lock"), Duration::ZERO).unwrap_err().text;
+            assert!(refused.contains("is locked by another process"), "{refused}");
+            drop(held);
+        };
+        std::thread::spawn(on_full_disk).join().expect("as asserted");
     }
 
     #[test]
