@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::refusal::reason;
+use crate::refusal::{as_root, reason};
 use crate::{Refusal, Result};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -20,7 +20,7 @@ pub fn private_directory(path: &Path) -> Result<()> {
     // A link or a file with this name is refused below, with a message that says so.
     if let Err(error) = DirBuilder::new().recursive(true).mode(0o755).create(path) {
         if path.symlink_metadata().is_err() {
-            let text = format!("{} cannot be created ({}); run this as root", path.display(), reason(&error));
+            let text = format!("{} cannot be created ({}){}", path.display(), reason(&error), as_root(&error));
             return Err(Refusal::missing_support(text));
         }
     }
@@ -146,6 +146,12 @@ mod tests {
     fn a_directory_for_everybody_is_refused() {
         let scratch = tempfile::tempdir().expect("made");
         let directory = scratch.path();
+        fs::write(directory.join("file"), "").expect("written");
+        let refused = private_directory(&directory.join("file/below")).unwrap_err().text;
+        assert!(
+            refused.ends_with("file/below cannot be created (not a directory)"),
+            "root could not either: {refused}"
+        );
         let shared = directory.join("shared");
         private_directory(&shared).expect("it is made");
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).expect("changed");

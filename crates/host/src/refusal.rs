@@ -50,6 +50,14 @@ pub fn reason(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
+/// Returns the end of a sentence about an error: that root may do it, where that is what is wrong.
+pub fn as_root(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run this as root",
+        _ => "",
+    }
+}
+
 pub(crate) fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
     Refusal::missing_support(format!("{}: {}", file.display(), reason(error)))
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 
 use brobust_host::namespaces::{self, Namespace, NotEntered};
-use brobust_host::{Refusal, Result};
+use brobust_host::{as_root, reason, Refusal, Result};
 use brobust_sockdiag::{Filter, SockDiag};
 
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
@@ -55,10 +55,24 @@ fn inside<T: Send>(namespace: &Namespace, act: impl FnOnce() -> io::Result<T> + 
     let done = namespace.inside(act).map_err(|outside| not_entered(namespace, &outside))?;
     done.map_err(|error| {
         let name = &namespace.name;
-        Refusal::missing_support(format!("network namespace {name}: {DEFAULT}: {error}; run this as root"))
+        let why = reason(&error) + as_root(&error);
+        Refusal::missing_support(format!("network namespace {name}: {DEFAULT}: {why}"))
     })
 }
 
 fn not_entered(namespace: &Namespace, outside: &NotEntered) -> Refusal {
     Refusal::missing_support(format!("network namespace {}: {outside}", namespace.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_named_where_root_may_do_what_is_refused() {
+        let own = Namespace::own().expect("it is there");
+        let refused = |number| inside(&own, || Err::<(), _>(io::Error::from_raw_os_error(number))).unwrap_err().text;
+        assert!(refused(libc::EPERM).ends_with(": operation not permitted; run this as root"));
+        assert!(refused(libc::ENOENT).ends_with(": no such file or directory"));
+    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brobust_host::locks::{self, Lock};
-use brobust_host::{names, sees_processes_of, Owner, Refusal, Result};
+use brobust_host::{as_root, names, reason, sees_processes_of, Owner, Refusal, Result};
 use nix::unistd::{access, AccessFlags};
 use serde::{Deserialize, Serialize};
 
@@ -126,7 +126,7 @@ impl Journals {
 }
 
 fn cannot(file: &Path, what: &str, error: &std::io::Error) -> Refusal {
-    Refusal::missing_support(format!("{} cannot be {what} ({error}); run this as root", file.display()))
+    Refusal::missing_support(format!("{} cannot be {what} ({}){}", file.display(), reason(error), as_root(error)))
 }
 
 #[cfg(test)]
