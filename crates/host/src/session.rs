@@ -98,8 +98,13 @@ impl Session {
         fs::rename(&scratch, &self.directory).map_err(|error| cannot_write(&self.directory, &error))
     }
 
-    fn write(&self) -> Result<()> {
-        self.journal.write(&self.directory)
+    /// Changes the journal. What cannot be written down is not in it: it must not be taken for recorded later.
+    fn record(&mut self, change: impl FnOnce(&mut Journal)) -> Result<()> {
+        let mut journal = self.journal.clone();
+        change(&mut journal);
+        journal.write(&self.directory)?;
+        self.journal = journal;
+        Ok(())
     }
 
     pub fn say_alive(&mut self) -> Result<()> {
@@ -108,9 +113,9 @@ impl Session {
 
     /// Records that this session has a network namespace, and returns the name that it must get.
     pub fn record_namespace(&mut self) -> Result<String> {
-        self.journal.namespace = format!("{}{}", self.runtime.namespace_prefix(), self.owner);
-        self.write()?;
-        Ok(self.journal.namespace.clone())
+        let namespace = format!("{}{}", self.runtime.namespace_prefix(), self.owner);
+        self.record(|journal| journal.namespace.clone_from(&namespace))?;
+        Ok(namespace)
     }
 
     /// Returns the name of this session's network namespace; empty without one.
@@ -120,8 +125,7 @@ impl Session {
 
     /// Records a process that must end with this session.
     pub fn record_process(&mut self, pid: i32) -> Result<()> {
-        self.journal.processes.push(Owner::of(pid).to_string());
-        self.write()
+        self.record(|journal| journal.processes.push(Owner::of(pid).to_string()))
     }
 
     /// Records a change that a command undoes, before it is made. One that is recorded already is not undone twice.
@@ -129,8 +133,7 @@ impl Session {
         if self.journal.steps.contains(&step) {
             return Ok(());
         }
-        self.journal.steps.push(step);
-        self.write()
+        self.record(|journal| journal.steps.push(step))
     }
 
     /// Records the state of somebody else's threads before they are changed; the end of the session restores it. Refuses
@@ -148,8 +151,7 @@ impl Session {
                 return Err(Refusal::missing_support(text));
             }
         }
-        self.journal.threads.extend_from_slice(threads);
-        self.write()
+        self.record(|journal| journal.threads.extend_from_slice(threads))
     }
 
     /// Records which CPUs our contention may keep busy, and how many more (`roaming`) that the scheduler chooses. Refuses
@@ -160,11 +162,12 @@ impl Session {
             refuse_busy(&self.runtime, self.owner, cpus)?;
             refuse_without_spare(&self.runtime, cpus, roaming)?;
         }
-        self.journal.cpus.extend_from_slice(cpus);
-        self.journal.cpus.sort_unstable();
-        self.journal.cpus.dedup();
-        self.journal.roaming += roaming;
-        self.write()
+        self.record(|journal| {
+            journal.cpus.extend_from_slice(cpus);
+            journal.cpus.sort_unstable();
+            journal.cpus.dedup();
+            journal.roaming += roaming;
+        })
     }
 
     /// Puts each thread into a new cgroup with this quota, and returns the cgroups.
@@ -187,8 +190,7 @@ impl Session {
         let journals = self.runtime.sessions()?.into_iter().map(|(_, directory)| Journal::read(&directory));
         let others: Vec<Group> = journals.flat_map(|journal| journal.groups).collect();
         let group = cgroups::group_for(thread, &others)?;
-        self.journal.groups.push(group.clone());
-        self.write()?;
+        self.record(|journal| journal.groups.push(group.clone()))?;
         group.hold(thread, timeslice_ns, period_ns)?;
         Ok(group)
     }
@@ -196,14 +198,14 @@ impl Session {
     /// Removes these cgroups; the threads return to their previous ones.
     pub fn release_groups(&mut self, groups: &[Group]) -> Result<()> {
         let _lock = self.runtime.lock()?;
-        let mut problems = Vec::new();
+        let (mut removed, mut problems) = (Vec::new(), Vec::new());
         for group in groups {
             match group.remove() {
-                Ok(()) => self.journal.groups.retain(|held| held != group),
+                Ok(()) => removed.push(group),
                 Err(refusal) => problems.push(refusal.text),
             }
         }
-        self.write()?;
+        self.record(|journal| journal.groups.retain(|held| !removed.contains(&held)))?;
         match problems.is_empty() {
             true => Ok(()),
             false => Err(Refusal::failed(problems.join("; "))),
@@ -224,9 +226,11 @@ impl Session {
             return Ok(());
         }
         let held = Sysctl { name: name.into(), previous, held: value.into() };
-        self.journal.sysctls.retain(|sysctl| sysctl.name != name);
-        self.journal.sysctls.push(held.clone());
-        let outcome = self.write().and_then(|()| held.write(&self.runtime.sysctls, value));
+        let recorded = self.record(|journal| {
+            journal.sysctls.retain(|sysctl| sysctl.name != name);
+            journal.sysctls.push(held.clone());
+        });
+        let outcome = recorded.and_then(|()| held.write(&self.runtime.sysctls, value));
         if outcome.is_err() {
             self.release_sysctl(name)?;
         }
@@ -238,8 +242,7 @@ impl Session {
         let Some(_lock) = self.sysctl_lock.take() else { return Ok(()) };
         let Some(held) = self.journal.sysctls.iter().find(|sysctl| sysctl.name == name) else { return Ok(()) };
         held.restore(&self.runtime.sysctls).map_err(|refusal| Refusal::failed(refusal.text))?;
-        self.journal.sysctls.retain(|sysctl| sysctl.name != name);
-        self.write()
+        self.record(|journal| journal.sysctls.retain(|sysctl| sysctl.name != name))
     }
 
     /// Undoes everything; a second call does nothing. If something cannot be undone, it stays recorded, and the refusal
@@ -567,6 +570,22 @@ mod tests {
         assert_eq!(names(&runtime), [format!("directory {}", dead.display())]);
         clean(&runtime).expect("cleaned");
         assert!(!dead.exists());
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_recorded_is_not_taken_for_recorded_the_next_time() {
+        let runtime = runtime();
+        let log = runtime.sysctls.join("log");
+        let undo = ["sh", "-c", &format!("echo undone >>{}", log.display())].map(str::to_owned).to_vec();
+        let step = Step { what: "eth1".into(), undo };
+        let mut session = begin(&runtime);
+        let full = session.directory.join("session.json.new");
+        fs::create_dir(&full).expect("made");
+        session.record_step(step.clone()).unwrap_err();
+        fs::remove_dir(&full).expect("removed");
+        session.record_step(step).expect("there is room again");
+        session.end().expect("undone");
+        assert_eq!(content(&log), "undone\n");
     }
 
     #[test]
