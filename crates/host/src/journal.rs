@@ -1,16 +1,19 @@
 //! What a session.json holds.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::Group;
-use crate::refusal::cannot_write;
+use crate::refusal::cannot_access;
 use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::SavedThread;
 use crate::Result;
+
+const FILE: &str = "session.json";
 
 /// What a session has changed on the host, or is about to.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,25 +38,34 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads the journal of a session's directory; an empty one if there is none, or it is damaged.
-    pub fn read(directory: &Path) -> Self {
-        let text = fs::read_to_string(directory.join("session.json")).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_default()
+    /// Reads the journal of a session's directory; an empty one if there is none, or it is damaged. That it cannot be read
+    /// is an error: it may say what is still to be undone.
+    pub fn read(directory: &Path) -> io::Result<Self> {
+        match fs::read(directory.join(FILE)) {
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads it in order to act on what it says.
+    pub fn find(directory: &Path) -> Result<Self> {
+        Self::read(directory).map_err(|error| cannot_access(&directory.join(FILE), &error))
     }
 
     /// Writes the journal of a session's directory. A reader sees the previous one or this one, whole.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        let (scratch, file) = (directory.join("session.json.new"), directory.join("session.json"));
-        let text = serde_json::to_string(self).unwrap_or_default();
-        fs::write(&scratch, text)
+        let (scratch, file) = (directory.join("session.json.new"), directory.join(FILE));
+        let text = serde_json::to_string(self).map_err(io::Error::from);
+        text.and_then(|text| fs::write(&scratch, text))
             .and_then(|()| fs::rename(&scratch, &file))
-            .map_err(|error| cannot_write(&file, &error))
+            .map_err(|error| cannot_access(&file, &error))
     }
 
     /// Undoes a change that a session's directory has in its journal, and strikes it out there.
     pub fn undo(directory: &Path, step: &Step) -> Result<()> {
         step.undo()?;
-        let mut journal = Self::read(directory);
+        let mut journal = Self::find(directory)?;
         journal.steps.retain(|one| one != step);
         journal.write(directory)
     }

@@ -74,12 +74,13 @@ impl fmt::Display for Leftover {
     }
 }
 
-/// Returns what sessions whose process is gone have left on the host. This needs no privilege.
+/// Returns what sessions whose process is gone have left on the host. This needs no privilege; without it, the records of
+/// root's sessions cannot be read, and their directories are all that is seen.
 pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
     let mut found = Vec::new();
     for (owner, directory) in runtime.sessions()? {
         if !owner.lives() {
-            found.extend(of_session(runtime, &directory));
+            found.extend(of_session(runtime, &directory).unwrap_or_default());
             found.push(Leftover::new("directory", directory.display(), Thing::Directory));
         }
     }
@@ -139,10 +140,7 @@ pub fn undo(runtime: &Runtime, directory: &Path) -> Result<Vec<String>> {
 
 fn undo_locked(runtime: &Runtime, directory: &Path) -> Vec<String> {
     let _ = fs::remove_dir_all(scratch_of(directory));
-    let mut problems = remove_all(runtime, &of_session(runtime, directory));
-    if problems.is_empty() {
-        problems.extend(of_session(runtime, directory).iter().map(|left| format!("{left} (it is still there)")));
-    }
+    let mut problems = undo_recorded(runtime, directory).unwrap_or_else(|refusal| vec![refusal.text]);
     if problems.is_empty() {
         if let Err(error) = fs::remove_dir_all(directory) {
             if error.kind() != io::ErrorKind::NotFound {
@@ -153,6 +151,15 @@ fn undo_locked(runtime: &Runtime, directory: &Path) -> Vec<String> {
     problems
 }
 
+/// Undoes what a session has recorded. Returns what could not be undone, with the reason.
+fn undo_recorded(runtime: &Runtime, directory: &Path) -> Result<Vec<String>> {
+    let problems = remove_all(runtime, &of_session(runtime, directory)?);
+    if !problems.is_empty() {
+        return Ok(problems);
+    }
+    Ok(of_session(runtime, directory)?.iter().map(|left| format!("{left} (it is still there)")).collect())
+}
+
 /// Removes each of these even if others cannot be removed. Returns what could not be removed, with the reason.
 fn remove_all(runtime: &Runtime, leftovers: &[Leftover]) -> Vec<String> {
     leftovers.iter().filter_map(|leftover| leftover.remove(runtime).err()).map(|refusal| refusal.text).collect()
@@ -161,8 +168,8 @@ fn remove_all(runtime: &Runtime, leftovers: &[Leftover]) -> Vec<String> {
 /// Returns what a session has left, in the order in which it must be undone, without its directory. Changes that commands
 /// undo come in reverse order. Threads come before sysctls, because the kernel refuses to limit real-time threads again
 /// while more DEADLINE bandwidth is admitted than the limit allows.
-fn of_session(runtime: &Runtime, directory: &Path) -> Vec<Leftover> {
-    let Journal { namespace, processes, sysctls, threads, groups, steps, .. } = Journal::read(directory);
+fn of_session(runtime: &Runtime, directory: &Path) -> Result<Vec<Leftover>> {
+    let Journal { namespace, processes, sysctls, threads, groups, steps, .. } = Journal::find(directory)?;
     let processes = processes.iter().filter_map(|process| process.parse().ok());
     let mut found: Vec<Leftover> = processes.filter(Owner::lives).map(Leftover::process).collect();
     for step in steps.into_iter().rev() {
@@ -181,7 +188,7 @@ fn of_session(runtime: &Runtime, directory: &Path) -> Vec<Leftover> {
     if runtime.namespaces().contains(&namespace) {
         found.push(Leftover::namespace(namespace));
     }
-    found
+    Ok(found)
 }
 
 /// Returns the QEMUs, and the kernels that run without QEMU, of sessions whose brobust is gone. They should have ended with

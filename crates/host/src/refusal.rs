@@ -58,6 +58,6 @@ pub fn as_root(error: &io::Error) -> &'static str {
     }
 }
 
-pub(crate) fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
+pub(crate) fn cannot_access(file: &Path, error: &io::Error) -> Refusal {
     Refusal::missing_support(format!("{}: {}", file.display(), reason(error)))
 }

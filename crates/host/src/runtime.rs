@@ -66,8 +66,9 @@ impl Runtime {
         locks::refuse_foreign(&self.directory)?;
         let named =
             names(&self.directory).filter_map(|name| Some((name.parse::<Owner>().ok()?, self.directory.join(name))));
-        let mut found: Vec<_> =
-            named.filter(|(_, path)| sees_processes_of(&Journal::read(path).pid_namespace)).collect();
+        let mut found: Vec<_> = named
+            .filter(|(_, path)| Journal::read(path).map_or(true, |journal| sees_processes_of(&journal.pid_namespace)))
+            .collect();
         found.sort();
         Ok(found)
     }

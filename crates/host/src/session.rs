@@ -18,7 +18,7 @@ use crate::guardian::Guardian;
 use crate::journal::Journal;
 use crate::leftovers::{clean_locked, scratch_of, undo};
 use crate::locks::{self, Lock};
-use crate::refusal::cannot_write;
+use crate::refusal::cannot_access;
 use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::{cpus_of, SavedThread};
@@ -93,9 +93,9 @@ impl Session {
     fn appear(&self) -> Result<()> {
         let scratch = scratch_of(&self.directory);
         let made = DirBuilder::new().mode(0o700).create(&scratch);
-        made.map_err(|error| cannot_write(&scratch, &error))?;
+        made.map_err(|error| cannot_access(&scratch, &error))?;
         self.journal.write(&scratch)?;
-        fs::rename(&scratch, &self.directory).map_err(|error| cannot_write(&self.directory, &error))
+        fs::rename(&scratch, &self.directory).map_err(|error| cannot_access(&self.directory, &error))
     }
 
     /// Changes the journal. What cannot be written down is not in it: it must not be taken for recorded later.
@@ -187,8 +187,10 @@ impl Session {
 
     fn hold_group(&mut self, thread: i32, timeslice_ns: u64, period_ns: u64) -> Result<Group> {
         let _lock = self.runtime.lock()?;
-        let journals = self.runtime.sessions()?.into_iter().map(|(_, directory)| Journal::read(&directory));
-        let others: Vec<Group> = journals.flat_map(|journal| journal.groups).collect();
+        let mut others = Vec::new();
+        for (_, directory) in self.runtime.sessions()? {
+            others.extend(Journal::find(&directory)?.groups);
+        }
         let group = cgroups::group_for(thread, &others)?;
         self.record(|journal| journal.groups.push(group.clone()))?;
         group.hold(thread, timeslice_ns, period_ns)?;
@@ -217,7 +219,7 @@ impl Session {
     pub fn hold_sysctl(&mut self, name: &str, value: &str) -> Result<()> {
         let lock = self.runtime.lock_sysctls()?;
         let file = self.runtime.sysctls.join(name);
-        let now = fs::read_to_string(&file).map_err(|error| cannot_write(&file, &error))?;
+        let now = fs::read_to_string(&file).map_err(|error| cannot_access(&file, &error))?;
         // If it could not be restored the last time, the session has its true previous value, not the file.
         let recorded = self.journal.sysctls.iter().find(|sysctl| sysctl.name == name);
         let previous = recorded.map_or(now.trim().to_owned(), |sysctl| sysctl.previous.clone());
@@ -273,23 +275,34 @@ impl Drop for Session {
     }
 }
 
+/// Returns the journals of running brobusts. One that this user may not read counts as empty.
+fn of_the_living(runtime: &Runtime) -> Result<Vec<(Owner, Journal)>> {
+    let living = runtime.sessions()?.into_iter().filter(|(owner, _)| owner.lives());
+    let read = |(owner, directory): (_, PathBuf)| match Journal::read(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok((owner, Journal::default())),
+        Err(error) => Err(cannot_access(&directory, &error)),
+        Ok(journal) => Ok((owner, journal)),
+    };
+    living.map(read).collect()
+}
+
 /// Refuses a thread that another running brobust has changed, since its state now is not its own.
 pub fn refuse_held(runtime: &Runtime, thread: i32) -> Result<()> {
-    for (owner, directory) in runtime.sessions()? {
-        if owner.lives() && Journal::read(&directory).threads.iter().any(|saved| saved.tid == thread) {
+    let journals = of_the_living(runtime)?;
+    match journals.iter().find(|(_, journal)| journal.threads.iter().any(|saved| saved.tid == thread)) {
+        None => Ok(()),
+        Some((owner, _)) => {
             let text = format!("thread {thread} is already under contention by process {}", owner.pid);
-            return Err(Refusal::missing_support(text));
+            Err(Refusal::missing_support(text))
         }
     }
-    Ok(())
 }
 
 /// Refuses CPUs that the contention of another brobust than `own` keeps busy: whoever chose them may have done so at the
 /// same time.
 fn refuse_busy(runtime: &Runtime, own: Owner, cpus: &[usize]) -> Result<()> {
-    for (owner, directory) in runtime.sessions()? {
-        let busy = Journal::read(&directory).cpus;
-        if let Some(cpu) = cpus.iter().find(|cpu| busy.contains(cpu)).filter(|_| owner != own && owner.lives()) {
+    for (owner, journal) in of_the_living(runtime)? {
+        if let Some(cpu) = cpus.iter().find(|cpu| journal.cpus.contains(cpu)).filter(|_| owner != own) {
             let text = format!("process {} has just taken CPU {cpu} for its contention; repeat the command", owner.pid);
             return Err(Refusal::missing_support(text));
         }
@@ -299,8 +312,7 @@ fn refuse_busy(runtime: &Runtime, own: Owner, cpus: &[usize]) -> Result<()> {
 
 /// Returns the CPUs that the contention of running brobusts keeps busy.
 pub fn busy_cpus(runtime: &Runtime) -> Result<Vec<usize>> {
-    let living = runtime.sessions()?.into_iter().filter(|(owner, _)| owner.lives());
-    Ok(living.flat_map(|(_, directory)| Journal::read(&directory).cpus).collect())
+    Ok(of_the_living(runtime)?.into_iter().flat_map(|(_, journal)| journal.cpus).collect())
 }
 
 /// Refuses contention on these CPUs, and on `roaming` more that the scheduler chooses, if it and other brobusts would leave
@@ -308,8 +320,7 @@ pub fn busy_cpus(runtime: &Runtime) -> Result<Vec<usize>> {
 pub fn refuse_without_spare(runtime: &Runtime, cpus: &[usize], roaming: usize) -> Result<()> {
     // The CPUs of ordinary processes; isolated CPUs are not among them.
     let host = cpus_of(1).map_err(|error| Refusal::missing_support(format!("the CPUs of process 1: {error}")))?;
-    let living = runtime.sessions()?.into_iter().filter(|(owner, _)| owner.lives());
-    let journals: Vec<Journal> = living.map(|(_, directory)| Journal::read(&directory)).collect();
+    let journals: Vec<Journal> = of_the_living(runtime)?.into_iter().map(|(_, journal)| journal).collect();
     refuse_without_spare_of(&host, &journals, cpus, roaming)
 }
 
@@ -369,6 +380,10 @@ mod tests {
         fs::create_dir_all(&directory).expect("made");
         journal.write(&directory).expect("written");
         directory
+    }
+
+    fn read(session: &Session) -> Journal {
+        Journal::read(&session.directory).expect("it can be read")
     }
 
     fn names(runtime: &Runtime) -> Vec<String> {
@@ -446,11 +461,11 @@ mod tests {
         let mut session = begin(&runtime);
         session.hold_sysctl("knob", "-1").expect("held");
         assert_eq!(content(&knob), "-1");
-        let journal = Journal::read(&session.directory);
+        let journal = read(&session);
         assert_eq!(journal.sysctls, held_knob().sysctls);
         session.release_sysctl("knob").expect("released");
         assert_eq!(content(&knob), "950000");
-        assert!(Journal::read(&session.directory).sysctls.is_empty());
+        assert!(read(&session).sysctls.is_empty());
         assert!(session.hold_sysctl("absent", "1").unwrap_err().text.contains("no such file"));
 
         let dead = left_by(&runtime, nobody(), &journal);
@@ -487,7 +502,7 @@ mod tests {
             refused.starts_with("not undone: ") && refused.contains("knob could not be set to 950000"),
             "{refused}"
         );
-        assert_eq!((content(&knob).as_str(), Journal::read(&session.directory).sysctls), ("-1", held_knob().sysctls));
+        assert_eq!((content(&knob).as_str(), read(&session).sysctls), ("-1", held_knob().sysctls));
         let dead = runtime.directory.join(nobody().to_string());
         fs::rename(&session.directory, &dead).expect("renamed");
         assert!(clean(&runtime).expect("tried")[0].contains("device or resource busy"));
@@ -541,7 +556,7 @@ mod tests {
         let knob = knob(&runtime);
         fs::write(&knob, "-1").expect("written");
         let session = begin(&runtime);
-        assert_eq!(Journal::read(&session.directory).pid_namespace, pid_namespace());
+        assert_eq!(read(&session).pid_namespace, pid_namespace());
         drop(session);
         let journal = Journal { pid_namespace: "pid:[1]".into(), ..held_knob() };
         let elsewhere = left_by(&runtime, nobody(), &journal);
@@ -570,6 +585,24 @@ mod tests {
         assert_eq!(names(&runtime), [format!("directory {}", dead.display())]);
         clean(&runtime).expect("cleaned");
         assert!(!dead.exists());
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_read_is_no_empty_one() {
+        let runtime = runtime();
+        let knob = knob(&runtime);
+        fs::write(&knob, "-1").expect("written");
+        let dead = left_by(&runtime, nobody(), &held_knob());
+        let (file, kept) = (dead.join("session.json"), dead.join("kept"));
+        fs::rename(&file, &kept).expect("renamed");
+        fs::create_dir(&file).expect("made");
+        let problems = clean(&runtime).expect("it tries");
+        assert!(problems[0].ends_with("session.json: is a directory"), "{problems:?}");
+        let step = Step { what: "eth1".into(), undo: vec!["true".into()] };
+        assert!(Journal::undo(&dead, &step).unwrap_err().text.contains("is a directory"));
+        fs::remove_dir(&file).and_then(|()| fs::rename(&kept, &file)).expect("as it was");
+        assert!(clean(&runtime).expect("cleaned").is_empty());
+        assert_eq!((content(&knob).as_str(), dead.exists()), ("950000", false));
     }
 
     #[test]
@@ -627,7 +660,7 @@ mod tests {
         // SAFETY: plain numbers.
         assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, child.id(), 7) }, 0);
         let refused = session.hold_threads(std::slice::from_ref(&saved)).map_err(|refusal| refusal.text);
-        let held = Journal::read(&session.directory).threads;
+        let held = read(&session).threads;
         child.kill().and_then(|()| child.wait()).expect("it has ended");
         assert!(refused.unwrap_err().contains("have just been changed"));
         assert!(held.is_empty());

@@ -52,7 +52,7 @@ pub fn end_trial(journal: &Journal) -> Result<Option<Holders>> {
     let journals = Journals::of_host();
     {
         let _turn = journals.turn()?;
-        if !journals.read(&journal.name).is_some_and(|found| found.is_of_same_command(journal)) {
+        if !journals.read(&journal.name)?.is_some_and(|found| found.is_of_same_command(journal)) {
             return Ok(None);
         }
         undo(&journals, &journal.name)?;
@@ -78,7 +78,7 @@ pub fn unload(name: &str) -> Result<Holders> {
 /// Refuses a control of ours that is not loaded. One that has only a journal counts as loaded.
 pub fn require_loaded(name: &str) -> Result<()> {
     let loaded = ccload::loaded();
-    if loaded.iter().any(|known| known == name) || Journals::of_host().read(name).is_some() {
+    if loaded.iter().any(|known| known == name) || Journals::of_host().read(name)?.is_some() {
         return Ok(());
     }
     if ccload::is_module(name) {
@@ -114,7 +114,7 @@ pub fn start_guardian(name: &str) -> Result<Guardian> {
 /// In the guardian: waits until the process that started it has ended, then undoes its trial if it is still loaded.
 pub fn guard(name: &str, owner: &str) -> Result<()> {
     guardian::wait_for_end(None);
-    match Journals::of_host().read(name) {
+    match Journals::of_host().read(name)? {
         Some(journal) if journal.owner == owner => end_trial(&journal).map(drop),
         _ => Ok(()),
     }
@@ -136,7 +136,7 @@ fn undo(journals: &Journals, name: &str) -> Result<()> {
 /// control gets the previous default of the first namespace. A control that was loaded later, and has this one as the
 /// previous default, will restore the previous default of this one instead.
 fn restore_defaults(journals: &Journals, name: &str) -> Result<()> {
-    let (previous, first) = journals.read(name).map(|journal| (journal.defaults, journal.first)).unwrap_or_default();
+    let (previous, first) = journals.read(name)?.map(|journal| (journal.defaults, journal.first)).unwrap_or_default();
     let inherited = previous.get(&first);
     for mut later in journals.all() {
         if later.forget(name, &previous, inherited) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,16 +87,22 @@ impl Journals {
         locks::lock(&self.directory.join("lock"), TURN)
     }
 
-    /// Returns the journals of all loaded controls, sorted by name.
+    /// Returns the journals of all loaded controls, sorted by name, as far as they can be read.
     pub fn all(&self) -> Vec<Journal> {
         let mut files: Vec<String> = names(&self.directory).collect();
         files.sort();
-        files.iter().filter_map(|file| self.read(file.strip_suffix(".json")?)).collect()
+        files.iter().filter_map(|file| self.read(file.strip_suffix(".json")?).ok()?).collect()
     }
 
-    /// Returns the journal of a control, if there is one that can be read.
-    pub fn read(&self, name: &str) -> Option<Journal> {
-        serde_json::from_str(&fs::read_to_string(self.file(name)).ok()?).ok()
+    /// Returns the journal of a control; None if it has none, or a damaged one. That it cannot be read is an error: it says
+    /// what is to be restored.
+    pub fn read(&self, name: &str) -> Result<Option<Journal>> {
+        let file = self.file(name);
+        match fs::read(&file) {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(cannot(&file, "read", &error)),
+        }
     }
 
     /// Writes a journal, replacing the previous one of its control.
@@ -115,7 +121,7 @@ impl Journals {
     pub fn remove(&self, name: &str) -> Result<()> {
         let file = self.file(name);
         match fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot(&file, "removed", &error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(cannot(&file, "removed", &error)),
             _ => Ok(()),
         }
     }
@@ -182,6 +188,9 @@ mod tests {
         assert_eq!(journals.all(), [first, second]);
         journals.remove("a").expect("it is there");
         journals.remove("a").expect("that it is gone is what was wanted");
-        assert_eq!(journals.read("a"), None);
+        assert_eq!(journals.read("a"), Ok(None));
+        std::fs::create_dir(directory.join("d.json")).expect("made");
+        let refused = journals.read("d").unwrap_err().text;
+        assert!(refused.ends_with("d.json cannot be read (is a directory)"), "it may say what to restore: {refused}");
     }
 }
