@@ -2,6 +2,7 @@
 
 use std::io;
 
+use nix::errno::Errno;
 use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,10 @@ impl SavedThread {
             shrink_deadline(self.tid);
         }
         SchedAttr { policy, flags, priority, nice, ..SchedAttr::default() }.set(self.tid)?;
+        // A thread of SCHED_IDLE has a nice value, too, which sched_setattr(2) does not set.
+        if SchedAttr::of(self.tid)?.nice != nice {
+            set_nice(self.tid, nice)?;
+        }
         if cpus_of(self.tid)? == self.cpus {
             return Ok(());
         }
@@ -90,6 +95,11 @@ impl SavedThread {
             false => set_cpus(self.tid, &self.cpus),
         }
     }
+}
+
+fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    Ok(Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as libc::id_t, nice) }).map(drop)?)
 }
 
 /// Returns why a thread's scheduling is not known. EINVAL: the host may have more CPUs than a set of ours has room for.
@@ -155,26 +165,29 @@ pub fn set_cpus(tid: i32, cpus: &[usize]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SavedThread, MIN_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS};
+    use super::{SavedThread, SchedAttr, MIN_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS};
     use std::process::Command;
 
     #[test]
     fn a_thread_is_what_it_was_after_it_was_pinned_and_niced() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep starts");
         let pid = child.id() as i32;
-        let before = SavedThread::of(pid).expect("it lives");
-        assert!(!before.is_altered());
-        super::set_cpus(pid, &before.cpus[..1]).expect("our own child");
-        // SAFETY: plain numbers.
-        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, pid as libc::id_t, 7) }, 0);
-        assert!(before.is_altered());
-        // Only root may lower a nice value again.
-        if nix::unistd::geteuid().is_root() {
-            before.restore().expect("restored");
-            assert_eq!(SavedThread::of(pid), Ok(before.clone()));
+        let found = SavedThread::of(pid).expect("it lives");
+        for (policy, nice) in [(found.policy, 7), (libc::SCHED_IDLE as u32, 9)] {
+            SchedAttr { policy, nice: found.nice, ..SchedAttr::default() }.set(pid).expect("our own child");
+            let before = SavedThread::of(pid).expect("it lives");
+            assert!(!before.is_altered());
+            super::set_cpus(pid, &before.cpus[..1]).expect("our own child");
+            super::set_nice(pid, nice).expect("our own child");
+            assert!(before.is_altered());
+            // Only root may lower a nice value again.
+            if nix::unistd::geteuid().is_root() {
+                before.restore().expect("restored");
+                assert_eq!(SavedThread::of(pid), Ok(before));
+            }
         }
         child.kill().and_then(|()| child.wait()).expect("it has ended");
-        before.restore().expect("one that has ended needs nothing");
+        found.restore().expect("one that has ended needs nothing");
         assert!(SavedThread::of(pid).unwrap_err().text.contains(&format!("there is no thread {pid}")));
     }
 
