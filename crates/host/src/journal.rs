@@ -38,8 +38,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads the journal of a session's directory; an empty one if there is none, or it is damaged. That it cannot be read
-    /// is an error: it may say what is still to be undone.
+    /// Reads the journal of a session's directory; an empty one if there is none, or it is damaged. That it cannot be
+    /// read is an error: it may say what is still to be undone.
     pub fn read(directory: &Path) -> io::Result<Self> {
         match fs::read(directory.join(FILE)) {
             Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),

@@ -74,8 +74,8 @@ impl fmt::Display for Leftover {
     }
 }
 
-/// Returns what sessions whose process is gone have left on the host. This needs no privilege; without it, the records of
-/// root's sessions cannot be read, and their directories are all that is seen.
+/// Returns what sessions whose process is gone have left on the host. This needs no privilege; without it, the records
+/// of root's sessions cannot be read, and their directories are all that is seen.
 pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
     let mut found = Vec::new();
     for (owner, directory) in runtime.sessions()? {

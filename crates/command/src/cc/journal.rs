@@ -94,8 +94,8 @@ impl Journals {
         files.iter().filter_map(|file| self.read(file.strip_suffix(".json")?).ok()?).collect()
     }
 
-    /// Returns the journal of a control; None if it has none, or a damaged one. That it cannot be read is an error: it says
-    /// what is to be restored.
+    /// Returns the journal of a control; None if it has none, or a damaged one. That it cannot be read is an error: it
+    /// says what is to be restored.
     pub fn read(&self, name: &str) -> Result<Option<Journal>> {
         let file = self.file(name);
         match fs::read(&file) {
