@@ -1,7 +1,6 @@
 //! `brobust-host-changes` for Python: the session of this process.
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use brobust_contention::{Target, Tid};
 use brobust_host as host;
@@ -41,9 +40,8 @@ impl Session {
 #[pymethods]
 impl Session {
     #[new]
-    fn new(py: Python<'_>, program: PathBuf, beside_others: bool, silence_seconds: Option<f64>) -> PyResult<Self> {
-        let silence = silence_seconds.map(Duration::from_secs_f64);
-        let start = || host::Session::start(Runtime::of_environment(), &program, beside_others, silence);
+    fn new(py: Python<'_>, program: PathBuf, beside_others: bool) -> PyResult<Self> {
+        let start = || host::Session::start(Runtime::of_environment(), &program, beside_others, None);
         unlocked(py, start).map(Mutex::new).map(Self)
     }
 
@@ -55,10 +53,6 @@ impl Session {
     #[getter]
     fn namespace(&self, py: Python<'_>) -> PyResult<String> {
         self.locked(py, |session| Ok(session.namespace().to_owned()))
-    }
-
-    fn say_alive(&self, py: Python<'_>) -> PyResult<()> {
-        self.locked(py, |session| session.say_alive())
     }
 
     fn record_namespace(&self, py: Python<'_>) -> PyResult<String> {

@@ -16,10 +16,9 @@ class Session(_core.Session):
     """The session of this process. A context manager: leaving it undoes everything."""
 
     @classmethod
-    def start(cls, *, beside_others: bool = False, silence_seconds: float | None = None) -> Session:
-        """Begin a session of this process, and start its guardian. If `silence_seconds` is given, the guardian takes
-        the process for stuck, and kills it, when it has not called `say_alive` for this long."""
-        return cls(str(host_program()), beside_others, silence_seconds)
+    def start(cls, *, beside_others: bool = False) -> Session:
+        """Begin a session of this process, and start its guardian."""
+        return cls(str(host_program()), beside_others)
 
     def __enter__(self) -> Session:
         return self
