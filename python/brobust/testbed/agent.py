@@ -18,7 +18,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from brobust.errors import RunFailed
+from brobust.errors import RunFailed, last_line
 
 # Our agent keeps at most 64 MiB of each output (crates/guest/src/agent/collect.rs).
 MAX_REPLY_BYTES = 128 << 20
@@ -79,7 +79,7 @@ class Agent:
         """Run a command to its end and return what it printed; if it fails, raise RunFailed with its last line."""
         output = self.try_run(*argv, timeout=timeout)
         if output.status != 0:
-            last = (output.stderr.strip() or output.stdout.strip() or "no message").splitlines()[-1]
+            last = last_line(output.stderr.strip() or output.stdout)
             raise RunFailed(f"{self.name}: `{' '.join(argv)}` failed with status {output.status}: {last}")
         return output.stdout
 

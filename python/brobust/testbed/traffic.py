@@ -11,7 +11,7 @@ from collections.abc import Callable
 from brobust import units
 from brobust.cc import names as cc_names
 from brobust.dataset import iperf3
-from brobust.errors import RunFailed
+from brobust.errors import RunFailed, last_line
 from brobust.scenario import Flows
 from brobust.testbed.agent import Agent
 
@@ -69,7 +69,7 @@ def run_program(
     receiver.kill(server)
     receiver.wait(server, GRACE_SECONDS)
     if ended.status != 0:
-        last = (ended.stderr.strip() or ended.stdout.strip() or "no message").splitlines()[-1]
+        last = last_line(ended.stderr.strip() or ended.stdout)
         raise RunFailed(f"{send[0]} at the sender ended with status {ended.status}: {last}")
     return payload * 8 / duration_s / 1e6
 
