@@ -97,14 +97,19 @@ def test_failed_runs_take_no_time_and_do_no_harm() -> None:
     assert remaining.seconds(4.0) == 0.0
 
 
+KERNEL = "virtual-6.12"
+
+
 class Measured:
-    """A dataset of ten runs of 10 s at 20 Mbit/s on each of two backends, with these wall times, s."""
+    """A dataset of ten runs of 10 s at 20 Mbit/s on each of two backends, with these wall times, s. In virtual time
+    they are of KERNEL."""
 
     def __init__(self, **wall_s: float):
         self._rows = [
             {
                 "run": f"{backend}{number}", "backend": backend, "wall_s": each, "duration_s": 10.0,
                 "bandwidth_mbps": 20.0, "traffic": "brobust",
+                "kernel": KERNEL if backend == "virtual" else "debian-6.12",
             }
             for backend, each in wall_s.items()
             for number in range(10)
@@ -116,21 +121,31 @@ class Measured:
 
 def test_each_backends_runs_cost_what_those_of_the_same_backend_have_cost() -> None:
     both = {"path": {"bandwidth": "20mbit"}, "duration": "10s", "repeat": 3, "contention": {"share": "0.5"}}
-    of_each = [Grid({**both, "backend": backend}).runs() for backend in ("virtual", "vm")]
+    of_each = [Grid({**both, **backend}).runs() for backend in ({"kernel": KERNEL}, {"backend": "vm"})]
     seconds = expected_seconds([*of_each[0], *of_each[1]], Measured(virtual=0.5, vm=12.0), jobs=1)  # type: ignore[arg-type]
     assert seconds == pytest.approx(3 * 0.5 + 3 * 12.0)
 
 
 def test_no_more_runs_are_measured_at_a_time_than_there_are() -> None:
-    (run,) = Grid({"path": {"bandwidth": "20mbit"}, "duration": "10s"}).runs()
+    (run,) = Grid({"path": {"bandwidth": "20mbit"}, "duration": "10s", "kernel": KERNEL}).runs()
     assert expected_seconds([run], Measured(virtual=30.0), jobs=64) == pytest.approx(30.0)  # type: ignore[arg-type]
 
 
 def test_what_runs_of_another_size_cost_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataset of short runs at low rates grows by long ones at high rates."""
-    monkeypatch.setattr(expected_time, "_probe", lambda: (0.5, 0.001))
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.5, 0.001))
     fields = {"path": {"bandwidth": "200mbit"}, "duration": "60s", "repeat": 2, "contention": {"share": 0.5}}
-    larger = expected_seconds(Grid(fields).runs(), Measured(virtual=0.5, vm=15.0), jobs=1)  # type: ignore[arg-type]
+    larger = expected_seconds(Grid({**fields, "kernel": KERNEL}).runs(), Measured(virtual=0.5, vm=15.0), jobs=1)  # type: ignore[arg-type]
     assert larger == pytest.approx(2 * (0.5 + 0.001 * 200 * 60))
     on_vm = Grid({**fields, "backend": "vm"}).runs()
     assert expected_seconds(on_vm, Measured(virtual=0.5, vm=15.0), jobs=1) == pytest.approx(2 * 15 * 6)  # type: ignore[arg-type]
+
+
+def test_runs_on_a_kernel_cost_what_those_on_the_same_kernel_have_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that looks for mistakes, as virtual-6.12-debug does, takes several times as long as others."""
+    probed = {KERNEL: (0.0, 0.002), f"{KERNEL}-debug": (0.0, 0.02)}
+    monkeypatch.setattr(expected_time, "_probe", probed.__getitem__)
+    fields = {"path": {"bandwidth": "20mbit"}, "duration": "10s", "repeat": 4, "kernel": list(probed)}
+    runs = Grid(fields).runs()
+    assert expected_seconds(runs, None, jobs=1) == pytest.approx(4 * 0.4 + 4 * 4.0)
+    assert expected_seconds(runs, Measured(virtual=0.5), jobs=2) == pytest.approx((4 * 0.5 + 4 * 4.0) / 2)  # type: ignore[arg-type]

@@ -29,28 +29,37 @@ TRIES = 3  # the shortest time counts, since other work can only make a run long
 def expected_seconds(runs: Sequence[Run], dataset: Dataset | None, jobs: int | None) -> float:
     """Return the wall time that these runs take. In virtual time it is an upper estimate, because a sender that is
     short of CPU sends fewer frames."""
-    done = None if dataset is None else dataset.runs().unique("run")
-    of_backends: dict[str, list[Run]] = defaultdict(list)
+    done = None if dataset is None else dataset.runs().unique("run").filter(pl.col("wall_s").is_not_null())
+    virtual, real = ([run for run in runs if (run.scenario.backend == "virtual") is it] for it in (True, False))
+    # In virtual time a kernel with checks, such as virtual-6.12-debug, takes several times as long as others.
+    work = sum(_work(its, "virtual", done, kernel) for kernel, its in _by("kernel", virtual).items())
+    at_once = max(1, min(jobs or len(os.sched_getaffinity(0)), len(virtual)))
+    return work / at_once + sum(_work(its, backend, done) for backend, its in _by("backend", real).items())
+
+
+def _by(field: str, runs: Sequence[Run]) -> dict[str, list[Run]]:
+    of_each: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        of_backends[run.scenario.backend].append(run)
-    return sum(_on_one_backend(backend, its, done, jobs) for backend, its in of_backends.items())
+        of_each[getattr(run.scenario, field)].append(run)
+    return of_each
 
 
-def _on_one_backend(backend: str, runs: Sequence[Run], done: pl.DataFrame | None, jobs: int | None) -> float:
-    at_once = min(jobs or len(os.sched_getaffinity(0)), len(runs)) if backend == "virtual" else 1
+def _work(runs: Sequence[Run], backend: str, done: pl.DataFrame | None, kernel: str | None = None) -> float:
+    """Return what runs of one backend, and in virtual time of one kernel, take one after the other."""
     units = sum(_units(run) for run in runs)
     if done is not None:
-        of_these = done.filter((pl.col("backend") == backend) & pl.col("wall_s").is_not_null())
+        of_these = done.filter(pl.col("backend") == backend)
+        of_these = of_these if kernel is None else of_these.filter(pl.col("kernel") == kernel)
         if len(of_these) >= MIN_RUNS:
             took, its_units = of_these.select(pl.col("wall_s").sum(), _units_of_columns(backend).sum()).row(0)
             size, its_size = units / len(runs), its_units / len(of_these)
             # Runs in virtual time of another size do not say what booting costs and what frames do; the probe does.
-            if backend != "virtual" or max(size, its_size) <= ALIKE * min(size, its_size):
-                return float(took / its_units) * units / at_once
-    if backend != "virtual":
+            if kernel is None or max(size, its_size) <= ALIKE * min(size, its_size):
+                return float(took / its_units) * units
+    if kernel is None:
         return sum(run.scenario.duration / 1e9 for run in runs)
-    boot, per_mbit = _probe()
-    return (boot * len(runs) + per_mbit * units) / at_once
+    boot, per_mbit = _probe(kernel)
+    return boot * len(runs) + per_mbit * units
 
 
 def _units(run: Run) -> float:
@@ -74,12 +83,13 @@ def _timed(backend: Backend, run: Run) -> float:
     return time.monotonic() - begun
 
 
-def _probe() -> tuple[float, float]:
-    """Measure in virtual time on this machine, and return the seconds for a run without frames and those per Mbit."""
+def _probe(kernel: str) -> tuple[float, float]:
+    """Measure in virtual time on this machine, with this kernel, and return the seconds for a run without frames and
+    those per Mbit."""
     took = []
     with backends.opened("virtual", lambda _: None) as backend:
         for seconds in _PROBE_DURATIONS:
-            run = Run(scenario=scenario({**_PROBE, "duration": seconds}), repeat=0)
+            run = Run(scenario=scenario({**_PROBE, "kernel": kernel, "duration": seconds}), repeat=0)
             took.append((_units(run), min(_timed(backend, run) for _ in range(TRIES))))
     (small, first), (large, second) = took
     per_mbit = max(0.0, (second - first) / (large - small))
