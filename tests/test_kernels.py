@@ -1,9 +1,11 @@
 """Guest kernels are found by name, and their modules with all that these depend on."""
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,18 @@ def test_a_kernel_that_is_not_there_is_refused_before_anything_starts_also_for_q
     monkeypatch.setattr(quic, "commands", lambda *_: None)
     with pytest.raises(BadInput, match=r"'debian-9\.9' does not exist"):
         vm.check([Scenario(backend="vm", kernel="debian-9.9", traffic="quic:quinn", flows=(Flows(cc="bbr"),))])
+    of_uml = {"backend": "vm", "accelerator": "uml", "kernel": "virtual-9.9-realtime", "traffic": "quic:quinn"}
+    with pytest.raises(MissingSupport, match=r"virtual-9\.9-realtime is not built"):
+        vm.check([Scenario.model_validate({**of_uml, "flows": [{"cc": "bbr"}]})])
+
+
+def test_a_host_without_veth_is_a_finding_of_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = subprocess.CompletedProcess([], 2, "", "Error: Unknown device type.\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(doctor.Session, "start", nullcontext)
+    monkeypatch.setattr(doctor.network, "create", lambda *_: "namespace")
+    monkeypatch.setattr(subprocess, "run", lambda *_, check, **__: refused if not check else refused.check_returncode())
+    assert doctor._wire()[:2] == ("missing", "no veth: Error: Unknown device type.")
 
 
 def test_doctor_looks_at_guest_kernels_that_are_here_and_fetches_none(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from brobust import _core
-from brobust.errors import BrobustError, reason
+from brobust.errors import BrobustError, last_line, reason
 from brobust.host import network
 from brobust.host.cache import cache_directory
 from brobust.host.session import Session
@@ -166,10 +166,12 @@ def _wire() -> Found:
         return "missing", "not root", "run it as root"
     with Session.start() as session:
         name = network.create(session, ["tap-probe"])
-        subprocess.run(
+        made = subprocess.run(
             ["ip", "-n", name, "link", "add", "v0", "type", "veth", "peer", "name", "v1"],
-            capture_output=True, check=True,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
+    if made.returncode != 0:
+        return "missing", f"no veth: {last_line(made.stderr)}", "load the kernel's module veth, or boot one that has it"
     return "ok", "network namespace, bridge, tap and veth can be created"
 
 
