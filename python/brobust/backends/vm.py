@@ -60,8 +60,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
     of_tcp = [s for s in scenarios if quic.of_traffic(s.traffic) is None]
     pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in of_tcp for group in s.flows}
     # What the user has named comes before what the host would not do.
-    for kernel in sorted({s.kernel for s in scenarios if s.accelerator != "uml"}):
-        vm_kernels.check_there(kernel)
+    for kernel, is_uml in sorted({(s.kernel, s.accelerator == "uml") for s in scenarios}):
+        virtual_kernels.find(kernel) if is_uml else vm_kernels.check_there(kernel)
     for requested in dict.fromkeys(s.contention for s in scenarios):
         during_run.plan(requested)
         if requested.active:
@@ -327,14 +327,8 @@ class VmBackend(Backend):
     def ask_sender(self, *command: str, kernel: str | None = None) -> str:
         """Run a program in the sender between runs, and return what it prints. With `kernel`, boot that first if the
         sender runs another one."""
-        return self._running(kernel).sender.agent.run(*command, timeout=60)
-
-    def ask_receiver(self, *command: str, kernel: str | None = None) -> str:
-        """Run a program in the guest with the path and the receiver, as `ask_sender` does in the sender."""
-        return self._running(kernel).path.agent.run(*command, timeout=60)
-
-    def _running(self, kernel: str | None) -> Testbed:
-        return self._booted(kernel, "auto") if kernel is not None else self.testbed
+        testbed = self.testbed if kernel is None else self._booted(kernel, "auto")
+        return testbed.sender.agent.run(*command, timeout=60)
 
     @property
     def testbed(self) -> Testbed:
