@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -80,6 +81,17 @@ def test_the_run_is_the_same_with_a_debugger(tmp_path: Path) -> None:
     assert run.returncode == 0
     hashes = [pl.read_parquet(out / "runs")["packet_hash"].to_list() for out in (plain, looked_at)]
     assert hashes[0] == hashes[1]
+
+
+@pytest.mark.virtual
+def test_an_interrupt_while_time_stands_leaves_nothing(tmp_path: Path) -> None:
+    """A dataset without a run would be the one that --resume completes."""
+    command = [BROBUST, "run", "--cc", "bbr", "--share", "1", "--duration", "1s", "--repeat", "1", "--gdb", "sender@0s"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None and "stands at 0" in run.stderr.readline()
+        run.send_signal(signal.SIGINT)
+        assert run.stderr.read() == "brobust: interrupted\n"
+    assert run.returncode == 130 and not list(tmp_path.glob("brobust-data/*"))
 
 
 def _look_at(process: int) -> None:

@@ -117,6 +117,7 @@ REFUSED = {
     "run --resume --out runs --share 0.3": "another scenario",
     "run --resume": "no dataset",
     "sweep nowhere.toml": "nowhere.toml",
+    "run --gdb sender@1s --resume": "--resume completes one",
     "reproduce nobody": "'nobody'",
     "reproduce 2brobust --figure 99": "--figure",
     "reproduce 2brobust --set nowhere=1": "--set",

@@ -94,7 +94,9 @@ def _begun(
 def _check_debugger(given: str, grid: Grid, resume: bool) -> None:
     from brobust.virtual import debugger
 
-    if grid.size != 1 or resume:
+    if resume:
+        raise BadInput("--gdb: it begins a dataset of one run, and --resume completes one; leave one of them out")
+    if grid.size != 1:
         raise BadInput(f"--gdb: it is for one run, and these are {grid.size}; give one value each and --repeat 1")
     debugger.stop(given, grid.as_written[0])
 
@@ -105,10 +107,15 @@ def _measure_under_debugger(given: str, grid: Grid, dataset: Dataset) -> None:
     from brobust.virtual import debugger
 
     (run,) = grid.runs()
-    with dataset.writing(), backends.opened("virtual", lambda _: None) as backend:
-        assert isinstance(backend, VirtualBackend)
-        backend.debugger = debugger.stop(given, run.scenario)
-        dataset.append(run.id, backend.measure(run))
+    with dataset.writing():
+        try:
+            with backends.opened("virtual", lambda _: None) as backend:
+                assert isinstance(backend, VirtualBackend)
+                backend.debugger = debugger.stop(given, run.scenario)
+                dataset.append(run.id, backend.measure(run))
+        except BaseException:  # also Ctrl-C, while nobody has attached
+            dataset.discard_if_empty()
+            raise
 
 
 def _resumed(
