@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from brobust.analysis import agreement
 from brobust.cli.validate import _finite
 from brobust.dataset import Dataset
-from brobust.errors import RunFailed
+from brobust.errors import BrobustError, RunFailed
 from brobust.report import plot
 from brobust.report import validation as drawing
 from brobust.scenario import Grid
+from brobust.scenario.grid import override
 from brobust.series import validation
 from conftest import Brobust
 
@@ -51,6 +53,22 @@ def test_a_what_if_changes_only_what_it_says(recorded: Dataset) -> None:
     assert other["nic"] == {"adaptive_rx": "on"}
     assert {**other, "cpu": {}, "nic": plain["nic"], "path": plain["path"]} == plain
     assert other["path"]["buffer"] == plain["path"]["buffer"]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"kernel": "debian-5.99"}, "virtual-5.99 is not built"),
+        ({"flows": {"cc": "bbr_shadow"}}, "bbr_shadow"),
+        ({"path": {"rtt": "0s", "buffer": "60kB"}}, "virtual time needs at least 200us of round-trip time"),
+    ],
+)
+def test_what_virtual_time_cannot_repeat_is_refused_before_it_is_measured(more: dict[str, Any], named: str) -> None:
+    scenarios = Grid.from_flags(override(FIELDS, more)).scenarios
+    with pytest.raises(BrobustError, match=named):
+        validation.check(scenarios)
+    validation.check(Grid.from_flags(FIELDS).scenarios)
 
 
 def test_of_a_kernel_only_its_owner_has_named_a_report_says_that_it_is_their_own() -> None:

@@ -89,7 +89,6 @@ def validate(
     from brobust.analysis import agreement
     from brobust.cli.measuring import MEASURED, measure, require
     from brobust.dataset import Dataset
-    from brobust.kernels import virtual as virtual_kernels
     from brobust.report import validation as drawing
     from brobust.report.console import Console
     from brobust.series import runner, validation
@@ -100,9 +99,7 @@ def validate(
             f"{agreement.SETTLED_AFTER_S} s; give 3s or more"
         )
     backends.check(grid)
-    is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
-    if not is_uml:  # there the same kernel runs on both, which is there
-        virtual_kernels.find()  # refuses a missing kernel before anything is measured for minutes
+    validation.check(grid.scenarios, what_if)
     dataset = demo.continued(directory, grid) or Dataset.create(directory, grid, runner.host())
     errors = Console(stderr=True)
     load_before = machine.load()
@@ -112,6 +109,8 @@ def validate(
         virtual, cells = _compared(dataset, what_if, real)
     files.write_table(out / "virtual.parquet", virtual)
     files.write(out / "validation.csv", cells.write_csv())
+    # There the same kernel runs on both.
+    is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
     aims = agreement.AIMS_WITH_UML if is_uml else agreement.AIMS
     whole, settled_part = (agreement.agreement(cells, ratio, aims) for ratio in ("ratio", "settled_ratio"))
     figures = drawing.draw(cells, whole, out, real)

@@ -9,18 +9,19 @@ network's own RTT is known from the calibration, and added.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from brobust import api, units
+from brobust import api, backends, units
 from brobust.backends.support import VIRTUAL_MIN_RTT
 from brobust.dataset import Dataset
 from brobust.kernels import virtual as virtual_kernels
-from brobust.scenario import Run
+from brobust.scenario import Run, Scenario
+from brobust.scenario.grid import scenario
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ def hosts_of(recorded: Dataset) -> dict[str, dict[str, Any]] | None:
     return known[-1] if known else None
 
 
+def check(scenarios: Sequence[Scenario], what_if: WhatIf = WhatIf()) -> None:
+    """Refuse what virtual time could not repeat of these, before they are measured for minutes in real time."""
+    backends.check([scenario(_undisturbed(s, what_if)) for s in scenarios])
+
+
 def as_virtual(
     run: Run, recorded: Dataset, what_if: WhatIf = WhatIf(), network_rtt: int = 0, release: str = ""
 ) -> dict[str, Any]:
@@ -81,7 +87,14 @@ def as_virtual(
 
     `network_rtt` (ns) is what the network adds to the RTT that was asked for. `release` is the sender's kernel: if its
     series is built for virtual time, that is used."""
-    s = run.scenario
+    repeat = {**_undisturbed(run.scenario, what_if, network_rtt, release), "seed": run.seed}
+    if run.scenario.contention.active:
+        repeat["contention"] = {"replay": f"{recorded.directory}#{run.id}"}
+    return repeat
+
+
+def _undisturbed(s: Scenario, what_if: WhatIf, network_rtt: int = 0, release: str = "") -> dict[str, Any]:
+    """Return the scenario in virtual time with the path and the flows of this one, whose sender has its CPU."""
     series = s.kernel.removeprefix("debian-")
     kernel = f"virtual-{series}" if s.kernel.startswith("debian-") else virtual_kernels.default()
     if s.backend == "lab":
@@ -98,9 +111,8 @@ def as_virtual(
         "kernel": kernel,
         "path": path,
         "flows": [group.model_dump(mode="json") for group in s.flows],
-        "contention": {"replay": f"{recorded.directory}#{run.id}"} if s.contention.active else {"driver": "none"},
+        "contention": {"driver": "none"},
         "cpu": {"frequency": what_if.cpu_frequency} if what_if.cpu_frequency else {},
         "nic": {"adaptive_rx": what_if.adaptive_rx},
         "duration": s.model_dump(mode="json")["duration"],
-        "seed": run.seed,
     }
