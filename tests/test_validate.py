@@ -109,6 +109,13 @@ def test_bandwidths_and_what_else_the_options_may_list_are_cells_of_their_own() 
     assert [drawing._as_report(cell, "vm")["bandwidth_mbps"] for cell in cells.iter_rows(named=True)] == [10.0, 50.0]
 
 
+def test_the_figure_names_every_kernel_and_the_runs_of_every_cell() -> None:
+    both = [rows(1.0, 1.0), rows(1.0, 1.0, 1.0).with_columns(kernel=pl.lit("debian-6.1"))]
+    cells = pl.concat([agreement.compare(one, one) for one in both])
+    said = drawing.caption(cells, agreement.agreement(cells), "vm")
+    assert said.startswith("Medians of 2-3 runs per cell, debian-6.1 and debian-6.12 on vm;")
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_cell_in_which_one_backend_carried_nothing_is_infinitely_far_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -149,10 +149,15 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = 
         axis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    first = cells.row(0, named=True)
     directory.mkdir(parents=True, exist_ok=True)
-    caption = (
-        f"Medians of {first['n']} runs per cell, {first['kernel']} on {backend}; grey: within 20 %. "
+    return save(figure, directory / "validation", caption(cells, found, backend))
+
+
+def caption(cells: pl.DataFrame, found: Agreement, backend: str) -> str:
+    """Return what the figure must say to be read alone: of how many runs and which kernels it is, and the agreement."""
+    runs = "-".join(dict.fromkeys([str(cells["n"].min()), str(cells["n"].max())]))
+    kernels = " and ".join(cells["kernel"].unique().sort())
+    return (
+        f"Medians of {runs} runs per cell, {kernels} on {backend}; grey: within 20 %. "
         f"|ln ratio|: median {found.median:.3f}, 90th percentile {found.p90:.3f}"
     )
-    return save(figure, directory / "validation", caption)
