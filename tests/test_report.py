@@ -19,7 +19,7 @@ from brobust.dataset import RUNS, TABLES, Dataset, Measured, find, frame
 from brobust.errors import BadInput
 from brobust.report import over_time, programs, table
 from brobust.report.console import Console
-from brobust.report.plot import ThroughputFigure
+from brobust.report.plot import ThroughputFigure, caption
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
@@ -502,6 +502,13 @@ def test_small_buffers_that_two_decimals_of_a_bdp_do_not_tell_apart_are_cells_of
     assert [cell_phrase(measured, axes, [size]) for size in (20_000, 30_000)] == ["20000 B buffer", "30000 B buffer"]
     assert "0 BDP buffer" not in ThroughputFigure(rows)._caption
     assert "20000 B buffer" in ThroughputFigure(rows.filter(buffer_bytes=20_000))._caption
+
+
+def test_a_caption_of_runs_on_different_paths_begins_with_their_length() -> None:
+    paths = [(10.0, 10.0, 20_000), (20.0, 20.0, 90_000)]
+    of_each = [_row("bbr", 1.0, 0, 1.0, bandwidth_mbps=mbps, rtt_ms=ms, buffer_bytes=size) for mbps, ms, size in paths]
+    rows = frame([{**row, "run": f"r{number}"} for number, row in enumerate(of_each)], RUNS)
+    assert caption(rows, summary.runs(rows), "median").startswith("5 s per run. Points")
 
 
 def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> None:

@@ -25,7 +25,7 @@ from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, Dataset, Measured, frame
 from brobust.errors import BadInput
 from brobust.report import plot, sheets
-from brobust.report.study import check, draw, throughput_figure
+from brobust.report.study import _where, check, draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
 from brobust.study.model import Figure
@@ -391,6 +391,14 @@ def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
     assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 2
     assert canvas.axes[0].get_xlabel().endswith("[%]")
     assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}6 runs" in caption
+
+
+def test_a_caption_begins_with_the_backend_where_every_path_is_another() -> None:
+    paths = pl.DataFrame({"bandwidth_mbps": [10.0, 20.0], "rtt_ms": [10.0, 20.0]})
+    flows = paths.with_columns(
+        backend=pl.lit("virtual"), kernel_release=pl.lit("6.12"), cc=pl.lit("bbr"), bbr_version=1
+    )
+    assert _where(SimpleNamespace(flows=flows, runs=flows)) == "Backend virtual, Linux 6.12."  # type: ignore[arg-type]
 
 
 def test_all_checks_of_a_claim_must_hold(evidence: Evidence) -> None:

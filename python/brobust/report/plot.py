@@ -368,6 +368,7 @@ def caption(
     points = f"Points: standard deviation over {n} runs"
     if stat == "median":
         points = f"Points: median of {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run"
-    return f"{', '.join(fixed)}; {seconds} s per run. {points}. {where}, {summary.kernels(runs)}" + (
+    conditions = "; ".join(filter(None, [", ".join(fixed), f"{seconds} s per run"]))
+    return f"{conditions}. {points}. {where}, {summary.kernels(runs)}" + (
         f"; {unfaithful} runs unfaithful." if unfaithful else "."
     )

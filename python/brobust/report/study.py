@@ -276,7 +276,8 @@ def _where(evidence: Evidence) -> str:
     for axis in ("bandwidth_mbps", "rtt_ms"):
         if evidence.runs[axis].n_unique() == 1:
             path.append(axis_phrase(axis, first[axis]))
-    return f"{', '.join(path)}; backend {first['backend']}, {summary.kernels(evidence.flows)}."
+    where = "; ".join(filter(None, [", ".join(path), f"backend {first['backend']}"]))
+    return f"{where[0].upper()}{where[1:]}, {summary.kernels(evidence.flows)}."
 
 
 def _over_time(axes: Axes, rates: pl.DataFrame, _: pl.DataFrame, color: str) -> None:
