@@ -42,6 +42,11 @@ def test_what_needs_the_extra_is_refused_with_the_command_that_installs_it(
     assert "the extra `study`" in said and "install" in said and "'brobust[study]'" in said
 
 
+def test_whether_a_study_s_figures_can_be_drawn_is_known_without_the_extra() -> None:
+    program = f"import sys; sys.modules.update(dict.fromkeys({extras.STUDY})); from brobust.report.study import check"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_figure_in_the_terminal_needs_no_extra() -> None:
     program = f"""
 import sys

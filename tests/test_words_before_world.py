@@ -73,6 +73,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Dataset.create(home / name, Grid.from_flags({"repeat": 7, "kernel": "virtual-6.12"}), {})
     (home / "foreign").mkdir()
     (home / "foreign" / "thesis.tex").touch()
+    (home / "unsampled.toml").write_text(
+        'paper = "own"\nfigure = "1"\ntitle = "t"\n[scale.quick]\n'
+        '[[figures]]\nname = "f"\ntitle = "t"\nkind = "model"\n'
+    )
     return home
 
 
@@ -127,6 +131,8 @@ REFUSED = {
     "reproduce 2brobust --cluster 203.0.113.7:8786 --set path.rtt=fast": "rtt",
     "reproduce 2brobust --cluster 203.0.113.7:8786 --jobs 2": "--jobs",
     "reproduce 2brobust --out other": "other studies",
+    "reproduce unsampled.toml": "needs samples",
+    "reproduce unsampled.toml --dry-run": "needs samples",
     "validate --cc reno2": "'reno2'",
     "validate --added-rtt soon": "--added-rtt",
     "validate --cpu-frequency fast": "cpu.frequency",

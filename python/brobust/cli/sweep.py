@@ -112,6 +112,8 @@ def reproduce(
 
     The exit status is 1 if a claim differs or no run is ok.
     """
+    from brobust.report import study as drawing
+    from brobust.scenario import Grid
     from brobust.study import model
 
     studies = _asked_for(model.of_paper(paper, figure or []), kernel, settings)
@@ -121,20 +123,18 @@ def reproduce(
     directory = out or Path(f"{studies[0].paper}-{backend}-{scale}")
     grid = model.grid(studies, scale, backend)
     _check_written(grid, directory / "data", jobs, cluster, insecure)
+    asked = [(study, fields) for study in studies if (fields := study.fields(scale, backend)) is not None]
+    grids = [(study, Grid(fields)) for study, fields in asked]
+    for study, of_it in grids:
+        drawing.check(study, of_it.as_written)
     if not dry_run:
         extras.require("brobust reproduce")
     from brobust.analysis import twins
     from brobust.analysis.claims import DIFFERS, decide
     from brobust.analysis.metrics import Evidence, Tables
     from brobust.cli.measuring import MEASURED, require
-    from brobust.report import study as drawing
     from brobust.report.console import Console
-    from brobust.scenario import Grid
 
-    asked = [] if dry_run else [(study, study.fields(scale, backend)) for study in studies]
-    grids = [(study, Grid(fields)) for study, fields in asked if fields is not None]
-    for study, of_it in grids:
-        drawing.check(study, of_it.as_written)
     dataset = _measure(grid, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if dataset is None:
         return

@@ -7,11 +7,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from brobust.analysis import confidence, summary
 from brobust.analysis.axes import axis_phrase, cell_phrase
@@ -25,6 +23,9 @@ from brobust.errors import BadInput
 from brobust.report import plot
 from brobust.scenario import Run, Scenario
 from brobust.study.model import Figure, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MAX_COLUMNS = 4
 # What is drawn of a run's samples, and how: pacing, delivery and estimate (2BRobust, figure 6).
@@ -176,6 +177,8 @@ def _twins(
     study: Study, runs: pl.DataFrame, evidence: Evidence, heading: str, twinned: Sequence[Twin], file: Path
 ) -> list[Path]:
     """Draw a square for each value of the study's first variable and each claim: whether it holds."""
+    from matplotlib.patches import Rectangle
+
     if not study.twins:
         return []
     variable = study.twins[0].variable
