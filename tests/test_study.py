@@ -545,6 +545,9 @@ repeat = 2
 """
 
 
+A_CHECK = '[[claims]]\nid = "X"\ntext = "t"\nchecks'
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -552,8 +555,13 @@ repeat = 2
         ("[scale.smoke]", "[scale.huge]", "scale"),
         ("20mbit", "20 miles", "bandwidth"),
         ("paper", "paper = ", "not a TOML file"),
+        ('title = "Half a CPU"', "", "study.toml: title: it is missing\n"),
+        ('title = "Half a CPU"', 'title = "t"\ncolour = 1', "study.toml: colour: no such key; docs/"),
+        ("[scale.smoke]", f"{A_CHECK} = [{{}}]\n[scale.smoke]", "claims.0.checks.0: it has no rule; give rule ="),
+        ("[scale.smoke]", f'{A_CHECK} = [{{ rule = "x" }}]\n[scale.smoke]', "checks.0: 'x' is no rule; there are at"),
+        ("[scale.smoke]", '[[figures]]\nname = "f"\ntitle = "t"\nkind = "twins"\n[scale.smoke]', "kind twins shows ["),
     ],
-)
+)  # fmt: skip
 def test_a_study_that_does_not_fit_is_refused_in_one_line(
     brobust: Brobust, tmp_path: Path, old: str, new: str, said: str
 ) -> None:

@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import polars as pl
 from pydantic import BaseModel, Field, field_validator
@@ -330,7 +330,9 @@ class Classes(Check):
         return Finding(ordered >= self.at_least * len(series), text, runs)
 
 
-AnyCheck = Annotated[Bound | Ratio | PartBetter | Trend | Equal | Reaches | Part | Classes, Field(discriminator="rule")]
+_KINDS = Bound | Ratio | PartBetter | Trend | Equal | Reaches | Part | Classes
+AnyCheck = Annotated[_KINDS, Field(discriminator="rule")]
+RULES = tuple(rule for kind in get_args(_KINDS) for rule in get_args(kind.model_fields["rule"].annotation))
 
 
 def select(runs: pl.DataFrame, where: dict[str, Any]) -> pl.DataFrame:

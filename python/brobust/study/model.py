@@ -14,13 +14,13 @@ from brobust import files
 from brobust.analysis import summary
 from brobust.analysis.axes import NAMED
 from brobust.analysis.cells import CELL
-from brobust.analysis.checks import SELECTING, AnyCheck, select
+from brobust.analysis.checks import RULES, SELECTING, AnyCheck, select
 from brobust.analysis.claims import Claim
 from brobust.analysis.twins import Twins
 from brobust.dataset import RUNS, frame
 from brobust.errors import BadInput
 from brobust.scenario import Grid
-from brobust.scenario.grid import override
+from brobust.scenario.grid import one_line, override
 from brobust.study import STUDIES, Scale, papers
 
 # Files and directories are named after these.
@@ -125,13 +125,27 @@ def load(file: Path) -> Study:
     try:
         study = Study.model_validate(files.read_toml(file))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        why = "give letters, digits, '.', '-' and '_'" if first["type"] == "string_pattern_mismatch" else first["msg"]
-        raise BadInput(f"{file}: {where}: {why} (given: {str(first['input'])[:80]!r})") from None
+        raise BadInput(f"{file}: {_one_line(error.errors()[0])}") from None
     for sentence in _misfits(study):
         raise BadInput(f"{file}: {sentence}")
     return study
+
+
+def _one_line(error: Mapping[str, Any]) -> str:
+    """Return what pydantic says of a study in words of studies."""
+    field = ".".join(str(part) for part in error["loc"])
+    match error["type"]:
+        case "extra_forbidden":
+            return f"{field}: no such key; docs/studies.md describes them all"
+        case "missing":
+            return f"{field}: it is missing"
+        case "union_tag_not_found":
+            return f"{field}: it has no rule; give rule = one of {', '.join(RULES)}"
+        case "union_tag_invalid":
+            return f"{field}: {error['ctx']['tag']!r} is no rule; there are {', '.join(RULES)}"
+        case "string_pattern_mismatch":
+            return f"{field}: give letters, digits, '.', '-' and '_' (given: {error['input']!r})"
+    return one_line(field, error)
 
 
 def _misfits(study: Study) -> Iterator[str]:
@@ -144,6 +158,8 @@ def _misfits(study: Study) -> Iterator[str]:
         if twice := [name for name in names if names.count(name) > 1]:
             yield f"{kind}: two are called {twice[0]}; give each another name"
     for figure in study.figures:
+        if figure.kind == "twins" and not study.twins:
+            yield f"figure {figure.name}: kind twins shows [[twins]], and there are none"
         yield from _no_selection(f"figure {figure.name}: where", figure.where, _no_runs().columns)
         for axis in (one for one in figure.lines if one not in NAMED):
             yield f"figure {figure.name}: lines: {axis!r} is not an axis; there are {', '.join(NAMED)}"
