@@ -57,7 +57,7 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         ([*VM, "--kernel", "debian-2.4"], ["'debian-2.4'", "available"]),
         (["--bandwidth", "20"], ["bandwidth", "no unit", "20mbit"]),
         (["--cc", "bbr,,cubic"], ["--cc", "empty element"]),
-        (["--repeat", "x"], ["--repeat"]),
+        (["--repeat", "x"], ["--repeat", "integer", "(given: x)"]),
         (["--no-such-option"], ["--no-such-option"]),
         (["nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["--resume"], ["--resume", "no dataset"]),

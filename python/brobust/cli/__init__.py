@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 print(f"  {printable(line)}", file=sys.stderr)
         status = _refuse(str(error), error.exit_status)
     except TyperException as error:
-        status = _refuse(error.format_message(), 2)
+        status = _refuse(_said(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         status = _refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of the pipe has closed it, as `head` does
@@ -144,6 +144,17 @@ def _check_words(words: Sequence[str]) -> None:
         if word == "" or re.fullmatch(r"--[a-z-]+=", word):
             of = word.removesuffix("=") or (before if before.startswith("-") else "an argument")
             raise BadInput(f"{of}: '' is empty; give a value, or leave it out")
+
+
+def _said(error: TyperException) -> str:
+    """Return what typer says of the words. Where pydantic, which converts values for it, refuses one, it names the
+    option and what is allowed, and leaves out what was given."""
+    said, of_pydantic = error.format_message(), getattr(error.__cause__, "errors", None)
+    if of_pydantic is None:
+        return said
+    (first, *_) = of_pydantic()
+    given = "" if first["type"] == "value_error" else f" (given: {first['input']})"
+    return f"{said.replace('Value error, ', '')}{given}"
 
 
 def _refuse(sentence: str, status: int) -> int:
