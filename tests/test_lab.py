@@ -378,6 +378,11 @@ def test_what_the_sender_or_its_hypervisor_lacks_is_refused_before_anything_is_c
         MissingSupport, match=r"^cc: the kernel of sender \(sender\) has neither nosuchcc nor the module"
     ):
         lab_backend.check_on_hosts(found, [Scenario.model_validate({**asked, "flows": [{"cc": "nosuchcc"}]})])
+    kept = {**asked, "flows": [{"cc": "cubic"}], "pacing": "kept lag=50ms"}
+    with pytest.raises(
+        MissingSupport, match=r"^pacing: 'kept lag=50ms' needs net\.ipv4.* which sender \(sender\) lacks"
+    ):
+        lab_backend.check_on_hosts(found, [Scenario.model_validate(kept)])
     assert lab.hosts["sender"].run("cat", "/proc/sys/net/ipv4/tcp_no_metrics_save").strip() == "0"
 
 

@@ -194,8 +194,7 @@ class LabBackend(Backend):
             self._ensure_loaded(lab, group.cc)
         # Kernels before 5.18 do not have this sysctl, nor the bonus that it sets.
         lab.sender.hold("ipv4/tcp_tso_rtt_log", str(TSO_RTT_LOG[s.tso_sizing]))
-        if not lab.sender.hold(PACING_LAG, str(s.pacing.lag // 1000)) and s.pacing.lag:
-            raise BadInput(f"pacing: {str(s.pacing)!r} needs net.ipv4.tcp_pacing_lag_us, which {lab.sender.name} lacks")
+        lab.sender.hold(PACING_LAG, str(s.pacing.lag // 1000))  # a kernel without it has no lag to switch off
         rtts = path.own_rtts(s)
         path.configure(lab.path.agent, s.path, rtts, lab.devices, delays=places.needs_netem(s))
         changes = path.changes(s, lab.devices)
@@ -295,6 +294,7 @@ class LabBackend(Backend):
 def check_on_hosts(lab: Lab, scenarios: Sequence[Scenario]) -> None:
     """Refuse what the hosts lack for these scenarios, before anything of them is changed."""
     _check_controls(lab, scenarios)
+    _check_pacing(lab, scenarios)
     _check_contention(lab, scenarios)
 
 
@@ -320,6 +320,16 @@ def _check_controls(lab: Lab, scenarios: Sequence[Scenario]) -> None:
             raise MissingSupport(
                 f"cc: the kernel of {lab.sender.name} has neither {name} nor the {needed}; it has {' '.join(available)}"
             )
+
+
+def _check_pacing(lab: Lab, scenarios: Sequence[Scenario]) -> None:
+    """Refuse to make up for departures that were late where the sender's kernel cannot."""
+    kept = next((s.pacing for s in scenarios if s.pacing.lag), None)
+    if kept is not None and lab.sender.agent.try_run("test", "-e", f"/proc/sys/net/{PACING_LAG}").status != 0:
+        raise MissingSupport(
+            f"pacing: {str(kept)!r} needs net.ipv4.tcp_pacing_lag_us, which {lab.sender.name} lacks; give kernel, or "
+            "boot a kernel with `brobust kernel patch TREE --repair kept` there (docs/for-kernel.md)"
+        )
 
 
 def _check_contention(lab: Lab, scenarios: Sequence[Scenario]) -> None:
