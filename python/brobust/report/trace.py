@@ -2,8 +2,8 @@
 
 Tracks of a run: for each sender its timeslices; for each flow its packets, missed departures, phases and counters; the
 bottleneck; for each thread of programs its calls. What happens to one packet (sent, passes the bottleneck, arrives) is
-joined by Perfetto's arrows. Tracks of recordings: for
-each thread what it did; for the host its load; for each socket its verdicts and counters.
+joined by Perfetto's arrows. Tracks of recordings: for each thread what it did; for the host its load; for each socket
+its verdicts and counters.
 """
 
 from __future__ import annotations
