@@ -41,6 +41,10 @@ def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
         recordings.offtimes(str(directory))
     with pytest.raises(BadInput, match="no off-times of run c-0"):
         recordings.offtimes(f"{directory}#c-0")
+    other = directory.rename(directory.with_name("try #2"))
+    assert recordings.offtimes(f"{other}#b-0")[1] == (1050 * MS, 30 * MS)
+    with pytest.raises(BadInput, match="holds the off-times of 2 runs"):
+        recordings.offtimes(str(other))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -36,7 +36,9 @@ def of_each_vcpu(recording: str) -> tuple[Offtimes, ...]:
     """Return the off-times of each vCPU of a recording, by number; a file without a column vcpu has one."""
     import polars as pl
 
-    name, _, part = recording.partition("#")
+    name, part = recording, ""
+    if "#" in recording and not (files.is_file(recording) or files.is_directory(recording)):
+        name, _, part = recording.rpartition("#")  # the last one: names may have some, too
     try:
         recorded = _of_dataset(Path(name), part) if files.is_directory(name) else _of_file(Path(name), part)
         if "vcpu" not in recorded.columns:
