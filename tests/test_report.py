@@ -511,6 +511,14 @@ def test_a_caption_of_runs_on_different_paths_begins_with_their_length() -> None
     assert caption(rows, summary.runs(rows), "median").startswith("5 s per run. Points")
 
 
+def test_a_caption_says_that_off_times_were_replayed() -> None:
+    """The CPU share of such a run is 100 %."""
+    rows = frame([_row("bbr", 1.0, 0, 1.0, replay="seen.parquet")], RUNS)
+    assert "off-times of a recording; 5 s per run" in caption(rows, summary.runs(rows), "median")
+    undisturbed = rows.with_columns(replay=pl.lit(None, pl.String))
+    assert "recording" not in caption(undisturbed, summary.runs(undisturbed), "median")
+
+
 def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> None:
     rows = frame([_row("bbr", share, 0, 1.0) for share in (0.125, 0.12)], RUNS)
     console = Console(file=io.StringIO(), width=100)

@@ -356,6 +356,8 @@ def caption(
     shares = measured["share"].unique()
     if len(shares) == 1 and shares[0] is not None and shares[0] < 1:
         fixed.append(f"{shares[0] * 100:g} % CPU")
+    if measured["replay"].is_not_null().all():
+        fixed.append("off-times of a recording")  # a share of 100 % is what was asked for beside it
     slices = contended["timeslice_ms"].unique().sort()
     if len(slices) == 1:
         drivers = contended["driver"].unique()
