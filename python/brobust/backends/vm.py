@@ -327,8 +327,14 @@ class VmBackend(Backend):
     def ask_sender(self, *command: str, kernel: str | None = None) -> str:
         """Run a program in the sender between runs, and return what it prints. With `kernel`, boot that first if the
         sender runs another one."""
-        testbed = self.testbed if kernel is None else self._booted(kernel, "auto")
-        return testbed.sender.agent.run(*command, timeout=60)
+        return self._running(kernel).sender.agent.run(*command, timeout=60)
+
+    def ask_receiver(self, *command: str, kernel: str | None = None) -> str:
+        """Run a program in the guest with the path and the receiver, as `ask_sender` does in the sender."""
+        return self._running(kernel).path.agent.run(*command, timeout=60)
+
+    def _running(self, kernel: str | None) -> Testbed:
+        return self._booted(kernel, "auto") if kernel is not None else self.testbed
 
     @property
     def testbed(self) -> Testbed:
