@@ -263,7 +263,7 @@ def test_a_series_of_which_every_run_failed_does_not_end_well(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(virtual_kernels, "find", lambda: None)
-    monkeypatch.setattr(expected_time, "_probe", lambda: (0.0, 0.0))
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
     for backend in pretended.values():
         backend.fail = True
     with pytest.raises(BrobustError, match=r"no run is ok \(\d+ failed\)") as refusal:
@@ -327,7 +327,7 @@ def test_a_sweep_of_more_cells_and_fewer_repeats_leaves_no_run_without_its_scena
     pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(expected_time, "_probe", lambda: (0.0, 0.0))
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
     for text in (SWEPT, SWEPT.replace('"bbr"]', '"bbr", "reno"]').replace("repeat = 3", "repeat = 1"), SWEPT):
         Path("mine.toml").write_text(text)
         app(["sweep", "mine.toml", "--scale", "smoke", "--out", "data"], standalone_mode=False)
