@@ -34,7 +34,7 @@ from brobust.lab.hosts import Sender
 from brobust.lab.places import Lab
 from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
-from brobust.testbed import path, samples, traffic
+from brobust.testbed import pacing, path, samples, traffic
 from brobust.testbed.agent import Agent
 from brobust.units import show_rate, show_time
 
@@ -45,7 +45,6 @@ MIN_FORWARDED_SHARE = 0.9
 CONTEND_SECONDS = 1.0
 # What our program says on a host where another one has a session (crates/host/src/session.rs): it may be our own.
 ANOTHER = "another brobust"
-PACING_LAG = "ipv4/tcp_pacing_lag_us"
 
 T = TypeVar("T")
 
@@ -194,7 +193,7 @@ class LabBackend(Backend):
             self._ensure_loaded(lab, group.cc)
         # Kernels before 5.18 do not have this sysctl, nor the bonus that it sets.
         lab.sender.hold("ipv4/tcp_tso_rtt_log", str(TSO_RTT_LOG[s.tso_sizing]))
-        lab.sender.hold(PACING_LAG, str(s.pacing.lag // 1000))  # a kernel without it has no lag to switch off
+        lab.sender.hold(pacing.LAG, str(s.pacing.lag // 1000))  # a kernel without it has no lag to switch off
         rtts = path.own_rtts(s)
         path.configure(lab.path.agent, s.path, rtts, lab.devices, delays=places.needs_netem(s))
         changes = path.changes(s, lab.devices)
@@ -325,11 +324,8 @@ def _check_controls(lab: Lab, scenarios: Sequence[Scenario]) -> None:
 def _check_pacing(lab: Lab, scenarios: Sequence[Scenario]) -> None:
     """Refuse to make up for departures that were late where the sender's kernel cannot."""
     kept = next((s.pacing for s in scenarios if s.pacing.lag), None)
-    if kept is not None and lab.sender.agent.try_run("test", "-e", f"/proc/sys/net/{PACING_LAG}").status != 0:
-        raise MissingSupport(
-            f"pacing: {str(kept)!r} needs net.ipv4.tcp_pacing_lag_us, which {lab.sender.name} lacks; give kernel, or "
-            "boot a kernel with `brobust kernel patch TREE --repair kept` there (docs/for-kernel.md)"
-        )
+    if kept is not None and lab.sender.agent.try_run("test", "-e", f"/proc/sys/net/{pacing.LAG}").status != 0:
+        raise pacing.cannot_keep(kept, lab.sender.name)
 
 
 def _check_contention(lab: Lab, scenarios: Sequence[Scenario]) -> None:

@@ -61,7 +61,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
     pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in of_tcp for group in s.flows}
     # What the user has named comes before what the host would not do.
     for kernel, is_uml in sorted({(s.kernel, s.accelerator == "uml") for s in scenarios}):
-        virtual_kernels.find(kernel) if is_uml else vm_kernels.check_there(kernel)
+        check_there = virtual_kernels.find if is_uml else vm_kernels.check_there
+        check_there(kernel)
     for requested in dict.fromkeys(s.contention for s in scenarios):
         during_run.plan(requested)
         if requested.active:

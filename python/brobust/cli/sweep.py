@@ -123,8 +123,7 @@ def reproduce(
     directory = out or Path(f"{studies[0].paper}-{backend}-{scale}")
     grid = model.grid(studies, scale, backend)
     _check_written(grid, directory / "data", jobs, cluster, insecure)
-    asked = [(study, fields) for study in studies if (fields := study.fields(scale, backend)) is not None]
-    grids = [(study, Grid(fields)) for study, fields in asked]
+    grids = [(study, Grid(fields)) for study in studies if (fields := study.fields(scale, backend)) is not None]
     for study, of_it in grids:
         drawing.check(study, of_it.as_written)
     if not dry_run:

@@ -109,7 +109,7 @@ def validate(
         virtual, cells = _compared(dataset, what_if, real)
     files.write_table(out / "virtual.parquet", virtual)
     files.write(out / "validation.csv", cells.write_csv())
-    # There the same kernel runs on both.
+    # With accelerator uml the same kernel runs in real and in virtual time, so they should agree more closely.
     is_uml = all(scenario.accelerator == "uml" for scenario in grid.scenarios)
     aims = agreement.AIMS_WITH_UML if is_uml else agreement.AIMS
     whole, settled_part = (agreement.agreement(cells, ratio, aims) for ratio in ("ratio", "settled_ratio"))

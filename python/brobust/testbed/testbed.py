@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brobust.cc import names as cc_names
-from brobust.errors import MissingSupport
 from brobust.host.cpus import Plan, pin
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel
 from brobust.scenario import Path
 from brobust.scenario.specs import Pacing
 from brobust.testbed import path
+from brobust.testbed.pacing import LAG, cannot_keep
 from brobust.testbed.qemu import Guest
-
-# Of kernels with kernel/patches/kept; us.
-PACING_LAG = "/proc/sys/net/ipv4/tcp_pacing_lag_us"
 
 
 @dataclass
@@ -50,13 +47,11 @@ class Testbed:
 
     def keep_pacing(self, pacing: Pacing) -> None:
         """Set for how much of the time in which its CPU was away the sender makes up. Refuse a kernel that cannot."""
-        set_it = f"[ -e {PACING_LAG} ] || exit 3; echo {pacing.lag // 1000} >{PACING_LAG}"
+        file = f"/proc/sys/net/{LAG}"
+        set_it = f"[ -e {file} ] || exit 3; echo {pacing.lag // 1000} >{file}"
         status = self.sender.agent.try_run("bash", "-c", set_it).status
         if status != 0 and pacing.lag:
-            raise MissingSupport(
-                f"pacing: {str(pacing)!r} needs net.ipv4.tcp_pacing_lag_us, which {self.kernel.name} lacks; give "
-                "kernel, or a kernel with `brobust kernel patch TREE --repair kept` (docs/for-kernel.md)"
-            )
+            raise cannot_keep(pacing, self.kernel.name)
 
     def bind_interrupts(self, rx: int, tx: int) -> None:
         """Bind the interrupts of packets that arrive, and of packets that were sent, to vCPUs of the sender."""
