@@ -109,6 +109,21 @@ def test_a_second_one_does_not_disturb_the_clean_up(tmp_path: Path) -> None:
     assert _said(tmp_path, code) == "clean\n"
 
 
+def test_who_was_told_of_it_is_not_told_again_by_what_comes_after() -> None:
+    script = BEGIN + textwrap.dedent("""
+        from brobust import cli
+        from brobust.errors import Interrupted
+        def app(**_):
+            try: shoot()
+            except KeyboardInterrupt: raise Interrupted("interrupted; nothing is kept") from None
+        cli.app = app
+        cli.output.end = lambda: time.sleep(0.3)  # a slow machine, where the exception is forgotten long before the end
+        cli.main([])
+        """)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "brobust: interrupted; nothing is kept\n")
+
+
 @pytest.mark.parametrize("number", ["SIGINT", "SIGHUP"])
 def test_what_nohup_or_a_shell_in_the_background_ignores_stays_ignored(tmp_path: Path, number: str) -> None:
     code = f"""

@@ -76,6 +76,12 @@ def release() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+def end_quietly() -> None:
+    """Raise the exception no more: its command has ended, and is about to say so. When that sentence is printed nobody
+    holds the exception any longer, which would look like one that was lost, and a second sentence would follow."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def hold_for_exec() -> None:
     """Keep these signals for the program that this process is about to become; it has to unblock them. One that has
     already come ends the command here."""

@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from brobust import SCHEMA_VERSION
+from brobust import SCHEMA_VERSION, interrupts
 from brobust.cli import output
 from brobust.cli.lazy import HostCommand, Later, group_of
 from brobust.errors import BadInput, BrobustError, UnreadableFile, debugging, one_line, printable
@@ -158,6 +158,8 @@ def _said(error: TyperException) -> str:
 
 
 def _refuse(sentence: str, status: int) -> int:
+    if status == INTERRUPTED:
+        interrupts.end_quietly()
     with suppress(OSError):  # where nobody can be told, there is the exit status
         print(f"brobust: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     return status
