@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ fn run(arguments: &[&str]) -> Output {
 /// A flow between two sockets of this host, which ends when this is dropped.
 struct Flow {
     port: u16,
+    ended: Arc<AtomicBool>,
     sender: Option<thread::JoinHandle<()>>,
 }
 
@@ -28,40 +31,43 @@ impl Flow {
         let port = listener.local_addr().unwrap().port();
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let (mut server, _) = listener.accept().unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let is_ended = Arc::clone(&ended);
         let sender = thread::spawn(move || {
-            let end = Instant::now() + Duration::from_secs(3);
             let mut buffer = [0; 4096];
-            while Instant::now() < end {
+            while !is_ended.load(Ordering::Relaxed) {
                 client.write_all(&buffer).unwrap();
                 server.read_exact(&mut buffer).unwrap();
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        Flow { port, sender: Some(sender) }
+        Flow { port, ended, sender: Some(sender) }
     }
 }
 
 impl Drop for Flow {
     fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
         let _ = self.sender.take().map(thread::JoinHandle::join);
     }
 }
 
-fn lines(output: &[u8]) -> Vec<Value> {
-    String::from_utf8_lossy(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+/// Returns the lines of a recording. None: this kernel has no tcp_diag.
+fn sampled(output: &Output) -> Option<Vec<Value>> {
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains("tcp_diag"), "{}: {message}", output.status);
+        println!("skipped: {message}");
+        return None;
+    }
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
 #[test]
 fn samples_lie_on_a_grid_and_have_all_columns() {
     let flow = Flow::start();
     let output = run(&["sample", "--port", &flow.port.to_string(), "--interval-us", "10000", "--duration-s", "1"]);
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr);
-        assert!(message.contains("tcp_diag"), "{message}");
-        println!("skipped: {message}");
-        return;
-    }
-    let lines = lines(&output.stdout);
+    let Some(lines) = sampled(&output) else { return };
     let [head, rows @ .., tail] = &lines[..] else { panic!("{lines:?}") };
     let columns: Vec<&str> = head["columns"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     let column = |row: &Value, name: &str| row[columns.iter().position(|known| *known == name).unwrap()].clone();
@@ -70,34 +76,35 @@ fn samples_lie_on_a_grid_and_have_all_columns() {
     assert!(head["monotonic_ns"].as_u64() >= column(rows.last().unwrap(), "time_ns").as_u64());
 
     let (ticks, missed) = (tail["ticks"].as_u64().unwrap(), tail["missed_ticks"].as_u64().unwrap());
-    assert!((99..=101).contains(&(ticks + missed)), "{ticks} + {missed}");
+    // Also on a busy machine, since a tick that comes late moves no other one.
+    assert_eq!(ticks + missed, 100, "{missed} were missed");
     assert_eq!(rows.len() as u64, ticks);
     assert_eq!(tail["sockets"][0]["remote"], format!("127.0.0.1:{}", flow.port));
-    let first = column(&rows[0], "time_ns").as_u64().unwrap();
-    let late = column(rows.last().unwrap(), "time_ns").as_u64().unwrap() - first;
-    // On a busy machine the first ticks may be among those that are missed, or the last ones.
-    let missed_ns = missed * 10_000_000;
-    assert!((900_000_000 - missed_ns..1_100_000_000 + missed_ns).contains(&late), "the grid drifts: {late}");
 }
 
 #[test]
 fn sampling_ends_with_its_results_on_sigterm() {
     let flow = Flow::start();
     let port = flow.port.to_string();
-    let started = Instant::now();
     let sampler = Command::new(PROGRAM)
-        .args(["lab", "sample", "--port", &port, "--interval-us", "10000", "--duration-s", "60"])
+        .args(["lab", "sample", "--port", &port, "--interval-us", "10000", "--duration-s", "600"])
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    thread::sleep(Duration::from_millis(500));
+    let catches_it = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", sampler.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+        u64::from_str_radix(mask, 16).unwrap() >> (libc::SIGTERM - 1) & 1 == 1
+    };
+    let begun = Instant::now();
+    while !catches_it() && begun.elapsed() < Duration::from_secs(30) {
+        thread::sleep(Duration::from_millis(5));
+    }
     // SAFETY: it is our child, and has not been waited for.
     unsafe { libc::kill(sampler.id() as i32, libc::SIGTERM) };
-    let output = sampler.wait_with_output().unwrap();
-    if output.status.success() {
-        assert!(lines(&output.stdout).last().unwrap()["ticks"].as_u64().unwrap() >= 1);
-    }
-    assert!(started.elapsed() < Duration::from_secs(10));
+    let Some(lines) = sampled(&sampler.wait_with_output().unwrap()) else { return };
+    assert!(lines.last().unwrap()["ticks"].is_u64(), "{lines:?}");
 }
 
 #[test]

@@ -104,12 +104,14 @@ fn record(
     prctl::set_timerslack(1).context("cannot ask for exact timers")?;
     let mut recording = Recording { samples: Vec::new(), ticks: 0, missed_ticks: 0 };
     let start = now();
-    let mut next = start;
-    while next < start + length && !STOP.load(Ordering::Relaxed) {
+    let (mut next, end) = (start, start + length);
+    while next < end && !STOP.load(Ordering::Relaxed) {
         if sleep_until(next) {
             take(&mut recording.samples)?;
             recording.ticks += 1;
-            let missed = now().saturating_sub(next).as_nanos() / interval.as_nanos();
+            // Those that are due from the end on are not missed.
+            let until = now().min(end - Duration::from_nanos(1));
+            let missed = until.saturating_sub(next).as_nanos() / interval.as_nanos();
             recording.missed_ticks += missed as u64;
             next += interval * (missed as u32 + 1);
         }
