@@ -345,12 +345,13 @@ fn a_burner_stops_at_once_inside_long_slices_and_off_times() {
     let worker = Worker::spinning();
     for schedule in [long_on, long_off] {
         let mut held = burner(worker.tid, last_cpu(), schedule.clone()).unwrap();
-        thread::sleep(Duration::from_millis(400));
+        thread::sleep(Duration::from_millis(350));
         // So that it is the burner whose time is measured, not the queue of others for a CPU.
         set_real_time(0);
         let begun = Instant::now();
         held.stop().unwrap();
-        assert!(begun.elapsed() < Duration::from_millis(150), "{schedule:?}");
+        // The off-time would last for half a second more.
+        assert!(begun.elapsed() < Duration::from_millis(350), "{:?}, {schedule:?}", begun.elapsed());
     }
 }
 

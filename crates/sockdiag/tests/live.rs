@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use brobust_sockdiag::{Error, Filter, SockDiag};
 
@@ -55,7 +56,10 @@ fn a_connection_is_found_by_its_port_followed_by_its_key_and_missed_when_gone() 
         assert_eq!(diag.get(&stale).unwrap(), None);
         let key = found[0].key;
         drop((client, server));
-        assert_eq!(diag.get(&key).unwrap(), None);
+        let begun = Instant::now(); // on a busy machine their last segments may wait for the kernel
+        while let Some(socket) = diag.get(&key).unwrap() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{socket:?}");
+        }
     }
 }
 
