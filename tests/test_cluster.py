@@ -139,7 +139,7 @@ def test_if_the_scheduler_dies_what_was_measured_is_kept_and_the_command_says_wh
         assert sweep.stdout is not None and sweep.stderr is not None
         sweep.stdout.readline()
         cluster.scheduler.kill()
-        out, said = sweep.communicate(timeout=WAIT)
+        out, said = sweep.stdout.read(), sweep.stderr.read()  # not communicate(), as above
     assert sweep.returncode == 2 and "its scheduler is gone; start it" in said, said
     assert len(Dataset.open(tmp_path / "there").finished()) >= 1 and len(json_lines(out)) < 400
 
@@ -189,7 +189,8 @@ def test_nobody_without_the_certificate_is_let_in_and_without_workers_nobody_wai
     from distributed import Client
 
     of_strangers = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
-    command = [BROBUST, "sweep", str(study), "--cluster", cluster.address, "--out", "none"]
+    code = "from brobust import __main__ as m; from brobust.series import cluster as c; c.CONNECT_SECONDS = 1; m.main()"
+    command = [sys.executable, "-c", code, "sweep", str(study), "--cluster", cluster.address, "--out", "none"]
     done = subprocess.run(command, cwd=tmp_path, env=of_strangers, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and f"--cluster {cluster.address}: no scheduler" in done.stderr, done.stderr
     monkeypatch.setattr(clusters, "MAX_SECONDS_WITHOUT_WORKERS", 1.0)

@@ -75,7 +75,8 @@ def connected(address: str) -> Iterator[Client]:
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise BadInput(f"--cluster {address}: no scheduler answers there ({str(error).splitlines()[0]})") from None
+        why = (str(error) or type(error).__name__).splitlines()[0]  # a timeout need not say anything
+        raise BadInput(f"--cluster {address}: no scheduler answers there ({why})") from None
     with client:
         _check_workers(client, address)
         yield client
