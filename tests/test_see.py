@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shutil
+import signal
 import statistics
 import struct
 import subprocess
@@ -32,7 +33,7 @@ from brobust.dataset import Dataset, Measured, captures, find, recordings
 from brobust.errors import BadInput
 from brobust.report import capture, explanation, over_time, trace
 from brobust.scenario import Grid
-from conftest import BROBUST, refused
+from conftest import BROBUST, eventually, refused
 from test_contend import spinning
 from test_watch import connection
 
@@ -257,12 +258,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with connection() as (client, server), spinning() as pid:
         client.sendall(b"hello")
         which = ["--filter", f"dport {server.getsockname()[1]}", "--interval", "100ms", "--window", "400ms"]
-        watch = [BROBUST, "watch", "--json", "--record", "host.jsonl", "--count", "8", *which]
-        with subprocess.Popen(watch, cwd=here, stdout=subprocess.PIPE, text=True) as process:
-            record = ["contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "500ms"]
-            subprocess.run([BROBUST, *record, "-o", "threads.parquet"], cwd=here, check=True, capture_output=True)
-            said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and said == (here / "host.jsonl").read_text()
+        record = ["contend", "record", "--pid", str(pid), "--threads", str(pid), "--for", "100s"]
+        with subprocess.Popen([BROBUST, *record, "-o", "threads.parquet"], cwd=here) as process:
+            assert eventually((here / "threads.parquet").exists)
+            watch = [BROBUST, "watch", "--json", "--record", "host.jsonl", "--count", "8", *which]
+            said = subprocess.run(watch, cwd=here, check=True, stdout=subprocess.PIPE, text=True).stdout
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 130 and said == (here / "host.jsonl").read_text()
     return here
 
 
