@@ -161,7 +161,7 @@ def _host(name: str, directory: Path, address: str, stack: contextlib.ExitStack)
         init.wait()
 
     stack.callback(end)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, IndexError, subprocess.CalledProcessError):
             if "tmpfs /dev/shm" in host.run("cat", "/proc/mounts"):
@@ -202,7 +202,7 @@ def _written(lab: Lab) -> None:
 
 
 def _wait_listening(host: Host) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             socket.create_connection((host.address, PORT), 1).close()

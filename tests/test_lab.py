@@ -228,7 +228,8 @@ def test_what_the_hypervisor_took_away_is_what_the_run_says(lab: Lab, tmp_path: 
     during = [(max(0.0, start), start + ms / 1e3) for start, ms in off.select("start_s", "duration_ms").iter_rows()]
     off_s = sum(min(end, 3.0) - start for start, end in during if start < 3 and end > 0)
     assert off_s / 3 == pytest.approx(1 - row["effective_share"], abs=0.15)
-    assert -5 < off["start_s"].min() < 0 and 3 < off["start_s"].max() < 12
+    # It is recorded from before the traffic until after it, on a busy machine for many seconds.
+    assert -60 < off["start_s"].min() < 0 and 3 < off["start_s"].max() < 60
     (calibration,) = data.calibrations()
     assert 0 < calibration["network_rtt_ms"] < 10
     repeated = pl.read_parquet(out / "virtual.parquet").row(0, named=True)
@@ -295,7 +296,8 @@ IPERF3 = str(Path(shutil.which("iperf3") or "").resolve())
             "receiver: receiver (receiver) has no route to 192.168.1.1; add one",
         ),
         (
-            "receiver", "iperf3 -s -p 5201 -D -I /run/iperf3.pid; sleep 0.5", "kill $(tr -d '\\0' </run/iperf3.pid)",
+            "receiver", "iperf3 -s -p 5201 -D -I /run/iperf3.pid; until ss -Hltn | grep -q :5201; do sleep 0.1; done",
+            "kill $(tr -d '\\0' </run/iperf3.pid)",
             "receiver: something listens on port 5201 of receiver (receiver); end that",
         ),
     ],

@@ -16,15 +16,13 @@ import pytest
 from brobust.host.programs import host_program
 from conftest import eventually
 
-SILENCE_SECONDS = 3
-
 
 class Asked:
     """An agent, and what it answers."""
 
-    def __init__(self, runtime: Path, *before: str):
+    def __init__(self, runtime: Path, *before: str, silence_seconds: int = 60):
         self.process = subprocess.Popen(
-            [*before, host_program(), "lab", "agent", "--silence", str(SILENCE_SECONDS)], stdin=subprocess.PIPE,
+            [*before, host_program(), "lab", "agent", "--silence", str(silence_seconds)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "BROBUST_RUNTIME": str(runtime)},
         )  # fmt: skip
 
@@ -53,7 +51,7 @@ class Asked:
 @pytest.mark.parametrize("end", ["hangs up", "says nothing", "agent is killed"])
 def test_an_agent_undoes_everything_and_ends_what_it_started(tmp_path: Path, end: str) -> None:
     runtime, log = tmp_path / "run", tmp_path / "log"
-    with Asked(runtime) as agent:
+    with Asked(runtime, silence_seconds=3 if end == "says nothing" else 60) as agent:
         assert agent.said() == {"ready": f"/proc/{agent.process.pid}/exe"}
         for word in ("first", "second"):
             undo = ["sh", "-c", f"echo {word} >>{log}"]
@@ -92,18 +90,19 @@ def test_an_agent_without_root_says_that_it_needs_it(tmp_path: Path) -> None:
 @pytest.mark.root
 @pytest.mark.host
 def test_a_cpu_that_is_away_makes_timers_late_also_where_nobody_reports_steal() -> None:
-    def late_share(away_s: float) -> float:
+    def late_share(away: signal.Signals) -> float:
         with subprocess.Popen([host_program(), "lab", "load"], stdout=subprocess.PIPE) as observer:
             for _ in range(10):
-                time.sleep(0.06)
-                if away_s:
-                    observer.send_signal(signal.SIGSTOP)
-                    time.sleep(away_s)
-                    observer.send_signal(signal.SIGCONT)
+                time.sleep(0.04)
+                observer.send_signal(away)
+                time.sleep(0.1)
+                observer.send_signal(signal.SIGCONT)
             observer.terminate()
             said, _ = observer.communicate()
         assert observer.returncode == 0
         share: float = json.loads(said)["late_share"]
         return share
 
-    assert late_share(0.1) > 2 * late_share(0)
+    # A third of the few that it has between two stops are late; this machine's own hypervisor makes a few in a hundred.
+    taken, left = late_share(signal.SIGSTOP), late_share(signal.SIGCONT)
+    assert taken > 2 * left, (taken, left)
