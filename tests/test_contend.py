@@ -94,8 +94,8 @@ def _contending(pid: int, driver: str, *more: str, share: str = "50%") -> Iterat
 
 def _wait_held(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    for _ in range(3):
-        process.stdout.readline()  # what was found, and a first second
+    for _ in range(3):  # what was found, and a first second
+        assert process.stdout.readline(), process.communicate()
 
 
 def _terminated(process: subprocess.Popen[str]) -> None:
@@ -179,8 +179,7 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
     with spinning() as pid:
         with _held(pid, "40%"):
             recorded = brobust("contend", "record", *_thread(pid), "--for", "2s", "-o", str(trace))
-        assert recorded.returncode == 0
-        assert "by bpf" in recorded.stdout
+        assert recorded.returncode == 0 and "by bpf" in recorded.stdout, recorded
     table = pl.read_parquet(trace)
     assert set(table["kind"]) <= {"running", "asleep", "off", "noise", "unknown"}
     off = [duration / 1e6 for _, duration in recordings.offtimes(str(trace))]
@@ -190,7 +189,8 @@ def test_what_was_recorded_of_one_thread_is_done_to_another(brobust: Brobust, tm
         # The recording is longer: its off-times begin before this time does, on a busy machine long before.
         report = _contend(brobust, pid, "--replay", f"{trace}#{table['thread'][0]}", duration="1s")
     row = report["threads"][0]
-    assert row["share"] < 1 - away + 0.08 + report["more"], (away, report)
+    # What others took while it was recorded may lie outside of the second that is repeated: the burner's 60 % do not.
+    assert row["share"] < max(0.4, 1 - away) + 0.08 + report["more"], (away, report)
     # The burner's are 15 ms long, one each 25 ms. A busy host adds short ones, and makes one of two or three.
     ends, counts = row["offtimes"]["edges_ms"][1:], row["offtimes"]["counts"]
     long = [count for end, count in zip(ends, counts, strict=True) if end > 12]
@@ -331,7 +331,7 @@ CPUSETS = Path("/sys/fs/cgroup/cpuset")
 @pytest.mark.parametrize("driver", ["deadline", "burner"])
 def test_a_thread_may_use_the_cpus_that_its_cpuset_gets_later(brobust: Brobust, driver: str) -> None:
     cpus, group = sorted(os.sched_getaffinity(0)), CPUSETS / "brobust-test"
-    group.mkdir()
+    group.mkdir(exist_ok=True)  # a test that was killed may have left it
     try:
         (group / "cpuset.mems").write_text("0")
         (group / "cpuset.cpus").write_text(str(cpus[0]))
