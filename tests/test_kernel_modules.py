@@ -48,4 +48,4 @@ def test_a_guest_with_modules_takes_them_and_the_repair_works_there(brobust: Bro
     bbr, repaired = "brb_bbr1", "brb_bbr1_robust:robust_gain=2.5"
     carried = {cc: rate(testbed, cc, 0.5, kernel=kernel) for cc in (bbr, repaired)}
     assert testbed.ask_sender("lsmod").count("brb_bbr1") >= 2
-    assert carried[repaired] >= 1.7 * carried[bbr], carried
+    assert carried[repaired] >= 1.5 * carried[bbr], carried  # as in test_vm_cc.py

@@ -456,4 +456,4 @@ def test_a_guest_with_the_repaired_module_recovers(
     assert done.returncode == 0, done.stderr
     kernel = done.stdout.splitlines()[-1].partition(" --kernel debian-6.12,")[2]
     carried = {cc: rate(testbed, cc, 0.5, kernel=kernel) for cc in ("brb_bbr1", "bbr")}
-    assert carried["bbr"] >= 1.7 * carried["brb_bbr1"], carried
+    assert carried["bbr"] >= 1.5 * carried["brb_bbr1"], carried

@@ -11,7 +11,6 @@ import json
 import signal
 import statistics
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +99,14 @@ def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
         if run["cc"] == "cubic" or (run["cc"], run["share"]) == ("bbr", 1):
             assert 1 / 1.6 < ratios[run["cc"], run["share"]] < 1.6, ratios
     # Where BBR has collapsed, single runs differ by up to a factor of 1.9, and by 2.6 where the machine lacked CPU: two
-    # cells are taken together, and measured again if they are off.
+    # cells are taken together, and more runs if these are off.
     collapsed = [_collapsed(ratios)]
-    while not 0.6 < collapsed[-1] < 1.7 and len(collapsed) < 3:  # docs/fidelity.md: 1.15
+    while not 0.6 < statistics.geometric_mean(collapsed) < 1.7 and len(collapsed) < 3:  # docs/fidelity.md: 1.15
         again = tmp_path / str(len(collapsed))
         again.mkdir()
         runs = _series(again, "--cc", "bbr", "--share", "0.5,0.25", "--duration", "5s", "--repeat", "1")
         collapsed.append(_collapsed(_virtual_to_vm(runs, again / "data")))
-    assert 0.6 < collapsed[-1] < 1.7, (collapsed, ratios)
+    assert 0.6 < statistics.geometric_mean(collapsed) < 1.7, (collapsed, ratios)
 
 
 def _virtual_to_vm(runs: list[dict[str, Any]], data: Path) -> dict[tuple[str, float], float]:
@@ -133,12 +132,15 @@ def test_undisturbed_all_three_fill_the_path(
 
 
 def test_with_half_the_cpu_bbr_collapses_cubic_does_not_and_the_repair_helps(faithful: list[dict[str, Any]]) -> None:
-    assert _median(faithful, "cubic", 0.5) >= 2 * _median(faithful, "bbr", 0.5)
-    assert _median(faithful, "bbr_steady", 0.5) >= 1.8 * _median(faithful, "bbr", 0.5)
+    assert _median(faithful, "cubic", 0.5) >= 2 * _median(faithful, "bbr", 0.5), faithful
+    assert _median(faithful, "bbr_steady", 0.5) >= 1.8 * _median(faithful, "bbr", 0.5), faithful
 
 
-def test_with_a_quarter_of_the_cpu_cubic_is_five_times_as_fast_as_bbr(faithful: list[dict[str, Any]]) -> None:
-    assert _median(faithful, "cubic", 0.25) >= 5 * _median(faithful, "bbr", 0.25)
+def test_with_a_quarter_of_the_cpu_cubic_is_five_times_as_fast_as_bbr_and_the_kept_schedule_four_times(
+    faithful: list[dict[str, Any]],
+) -> None:
+    assert _median(faithful, "cubic", 0.25) >= 5 * _median(faithful, "bbr", 0.25), faithful
+    assert _median(faithful, "bbr_steady", 0.25) >= 4 * _median(faithful, "bbr", 0.25), faithful  # measured: 13.4, 1.2
 
 
 def test_every_run_says_what_the_vcpu_got_and_is_unfaithful_if_that_is_not_what_was_asked_for(
@@ -146,7 +148,7 @@ def test_every_run_says_what_the_vcpu_got_and_is_unfaithful_if_that_is_not_what_
 ) -> None:
     runs, _ = linux_6_12
     for run in runs:
-        assert run["lost_events"] == 0
+        assert run["lost_events"] == 0, run
         assert run["outcome"] == ("unfaithful" if run["reason"] else "ok")
         assert 0 <= run["steal_share"] < 1 and (run["steal_share"] <= 0.1 or run["outcome"] == "unfaithful"), run
     for run in faithful:
@@ -237,7 +239,8 @@ def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         first = json.loads(run.stdout.readline())
-        time.sleep(1)  # in the second run now, with contention
+        # In the second run now, with contention.
+        assert eventually(lambda: any("deadline" in thing for thing in _leavings()), pause=0.1), _leavings()
         run.send_signal(signal.SIGKILL)
     kept = Dataset.open(tmp_path / "data").runs()
     assert kept["run"].to_list() == [first["run"]]
