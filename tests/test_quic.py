@@ -72,11 +72,6 @@ class TestStacks:
         with pytest.raises(MissingSupport, match=r"brobust-pages is not built, .*; run `brobust quic build pages`$"):
             programs.commands("sleep 1", "brobust-pages https://{sender}:{port}/", ())
 
-    @pytest.mark.parametrize("name", [name for name in quic.STACKS if name.endswith("-kept")])
-    def test_a_patch_for_its_maintainers_adds_at_most_40_lines(self, name: str) -> None:
-        lines = quic.STACKS[name].sources[quic.PATCH].read_text().splitlines()
-        assert 0 < sum(line.startswith("+") and not line.startswith("+++ ") for line in lines) <= 40
-
 
 class TestBuild:
     def test_a_missing_tool_is_refused_in_one_line(self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
