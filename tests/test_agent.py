@@ -182,16 +182,16 @@ def test_a_reply_that_lacks_what_was_asked_for_fails_the_request(
     client.close()
 
 
-def _console(monkeypatch: pytest.MonkeyPatch) -> tuple[Console, int, threading.Event]:
+def _console(monkeypatch: pytest.MonkeyPatch, quiet_s: float = 0.1) -> tuple[Console, int, threading.Event]:
     """Return a console, the end to which a guest writes, and an event that is set at a panic."""
-    monkeypatch.setattr(consoles, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(consoles, "QUIET_SECONDS", quiet_s)
     reads, writes = os.pipe()
     told = threading.Event()
     return Console("test", reads, told.set), writes, told
 
 
 def test_an_oops_on_the_console_is_told_at_once_with_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    console, guest, told = _console(monkeypatch)
+    console, guest, told = _console(monkeypatch, 1)  # this thread may wait for its CPU between two lines
     os.write(guest, OOPS[:30])
     assert not told.wait(0.3)
     os.write(guest, OOPS[30:])

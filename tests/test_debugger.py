@@ -73,8 +73,9 @@ def test_the_run_is_the_same_with_a_debugger(tmp_path: Path) -> None:
         text=True,
     ) as run:  # fmt: skip
         assert run.stderr is not None
-        said = re.search(r"stands at 0\.5001 s; sender 1 is process (\d+)", run.stderr.readline())
-        assert said is not None
+        line = run.stderr.readline()
+        said = re.search(r"stands at 0\.5001 s; sender 1 is process (\d+)", line)
+        assert said is not None, line
         time.sleep(0.5)
         assert run.poll() is None
         _look_at(int(said[1]))
