@@ -220,7 +220,8 @@ def pool(tmp_path: Path) -> Path:
 @pytest.fixture
 def key() -> Iterator[tuple[str, dict[str, str]]]:
     """A key of nobody's, and the environment with it."""
-    with tempfile.TemporaryDirectory() as home:  # gpg-agent's socket needs a short name
+    # gpg-agent's socket needs a short name; the agent removes it when it has been told to end.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         environment = {**os.environ, "GNUPGHOME": home, "SOURCE_DATE_EPOCH": SECONDS}
         made = ["gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", "release@b.invalid"]
         subprocess.run([*made, "ed25519", "sign"], check=True, env=environment, stderr=subprocess.DEVNULL)

@@ -27,7 +27,7 @@ from brobust.series import expected_time, runner
 from brobust.study import STUDIES
 from conftest import Brobust
 
-WAIT = 20  # s, far longer than a thread waits for its CPU
+WAIT = 60  # s, far longer than a thread waits for its CPU
 
 
 class Pretended:

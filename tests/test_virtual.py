@@ -587,7 +587,8 @@ class TestWhenThingsGoWrong:
     @staticmethod
     def kernels_of(process: subprocess.Popen[str], count: int) -> list[psutil.Process]:
         def found() -> list[psutil.Process]:
-            return [child for child in psutil.Process(process.pid).children() if child.name() == "linux"]
+            every = psutil.process_iter(["ppid", "name"])
+            return [one for one in every if (one.info["ppid"], one.info["name"]) == (process.pid, "linux")]
 
         assert eventually(lambda: len(found()) >= count), found()
         return found()
