@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,12 @@ print("ready", flush=True)
 for number in itertools.count():
     files.write(Path({str(tmp_path)!r}) / str(number % 3), bytes([number % 256]) * 100_000)
 """
-    for _ in range(20):
+    for number in range(8):
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
             while not [*tmp_path.glob("[012]")]:
                 assert writer.poll() is None
+            time.sleep(number / 300)  # after the first one it is killed while it writes another
             writer.send_signal(signal.SIGKILL)
         for file in tmp_path.glob("[012]"):
             content = file.read_bytes()
