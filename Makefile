@@ -21,7 +21,7 @@ help:
 	@echo "make clean     remove what was built"
 
 setup:
-	@scripts/setup.sh
+	@$(SET_UP) scripts/setup.sh
 
 # Virtual time first: its figure is there before anything for VMs is fetched.
 demo:
@@ -32,6 +32,8 @@ demo:
 	else echo "the same on real VMs needs root: make setup, then sudo .venv/bin/brobust demo --backend vm"; fi
 
 test: tools code unit virtual vm
+# What the stages need is there then, and takes each of them seconds to find out.
+test: export SET_UP = :
 
 tools:
 	@echo "== $@"
@@ -83,7 +85,7 @@ docs:
 	.venv/bin/python scripts/site/build.py
 
 lint:
-	@scripts/setup.sh virtual lint
+	@$(SET_UP) scripts/setup.sh virtual lint
 # Distributions package cargo without its linters: then only these are left out, with a message.
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "lint: no rustfmt, Rust format not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
