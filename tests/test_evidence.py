@@ -20,11 +20,6 @@ from brobust.study import model
 ROOT = Path(__file__).parents[1]
 
 
-def test_pages_and_data_are_as_they_were_made() -> None:
-    """If this fails: .venv/bin/python scripts/evidence.py writes pages; `make evidence` makes data."""
-    assert list(evidence.problems()) == []
-
-
 def _other_digit(file: Path, number: str | None = None) -> None:
     """Change the last digit of a number; None: of the first that is measured in a made table or a sheet."""
     text = file.read_text()
@@ -37,19 +32,19 @@ def _other_digit(file: Path, number: str | None = None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "number"),
+    "changed",
     [
-        ("docs/reproduction.md", "100 x 20"),
-        ("docs/repair-measured.md", None),
-        ("docs/data/bbq/verdicts.csv", None),
-        ("docs/data/2brobust-buffers/cells.csv", None),
-        ("docs/data/papers-beside-ours.csv", None),
+        # What is made of data, while the data are as they were; `make lint` looks at the pages and data that there are.
+        {"docs/reproduction.md": "100 x 20", "docs/repair-measured.md": None, "docs/data/papers-beside-ours.csv": None},
+        {"docs/data/bbq/verdicts.csv": None, "docs/data/2brobust-buffers/cells.csv": None},
     ],
+    ids=["pages", "data"],
 )
-def test_a_number_that_was_changed_by_hand_is_found(copied: Path, file: str, number: str | None) -> None:
-    _other_digit(copied / file, number)
+def test_a_number_that_was_changed_by_hand_is_found(copied: Path, changed: dict[str, str | None]) -> None:
+    for file, number in changed.items():
+        _other_digit(copied / file, number)
     found = list(evidence.problems())
-    assert any(line.startswith(file) for line in found), found
+    assert all(any(line.startswith(file) for line in found) for file in changed), found
 
 
 def test_a_number_that_was_changed_in_data_and_page_alike_is_found_too(copied: Path) -> None:
