@@ -275,7 +275,7 @@ fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
             thread::sleep(Duration::from_micros(20_000 + 700 * i));
             first.stop().unwrap();
             let _again = deadline(&[worker.tid], 10 * MS, 40 * MS).unwrap();
-            let summary = record(worker.tid, ms(200)).summary(None);
+            let summary = record(worker.tid, ms(100)).summary(None);
             assert!(summary.running_share > 0.05, "{summary:?}");
         }
     }
@@ -304,12 +304,10 @@ fn a_busy_neighbour_gets_next_to_nothing_of_the_timeslices() {
     pin(neighbour.tid, last_cpu()).unwrap();
     let worker = Worker::spinning();
     let shares = (0..ATTEMPTS).map(|_| measure(&worker, BURNER, slices(MS, 0.25)).effective_share);
-    let best = shares.fold(0.0, f64::max);
-    drop(neighbour);
     // Half of the timeslices would be a share of 0.125.
-    if best < 0.17 {
-        judge(Some(vec![format!("{best} of the CPU at best")]));
-    }
+    let low: Vec<f64> = shares.take_while(|share| *share < 0.17).collect();
+    drop(neighbour);
+    judge((low.len() == ATTEMPTS).then(|| vec![format!("{low:?} of the CPU")]));
 }
 
 #[test]
@@ -377,11 +375,9 @@ fn burners_with_the_same_start_go_together() {
         drop(held);
         median_distance(&off_begins(&recordings[0]), &off_begins(&recordings[1]))
     });
-    let apart_ns = attempts.min().unwrap();
+    let apart_ns: Vec<u64> = attempts.take_while(|apart_ns| *apart_ns > MS).collect();
     drop(workers);
-    if apart_ns > MS {
-        judge(Some(vec![format!("{apart_ns} ns apart at best")]));
-    }
+    judge((apart_ns.len() == ATTEMPTS).then(|| vec![format!("{apart_ns:?} ns apart")]));
 }
 
 /// When the thread's long waits began.
