@@ -41,7 +41,7 @@ tools:
 
 # tests/conftest.py says which tests run one after the other on one CPU: some change things that the host has only once.
 # The files are in its order, instead of those with the most tests first.
-SIDE_BY_SIDE = -n auto --no-loadscope-reorder
+SIDE_BY_SIDE = -n logical --no-loadscope-reorder
 
 # Lint and the tests that compile run beside the Rust tests, which mostly wait. What the Rust tests print comes last. A
 # shell starts in the background what ignores Ctrl-C: env makes it listen.

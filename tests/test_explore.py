@@ -56,7 +56,7 @@ def _served(answers: Answers) -> Iterator[Server]:
 
 def _ask(server: Server, method: str = "POST", path: str = "/run", **headers: str) -> tuple[int, dict[str, str], bytes]:
     given = {"X-Brobust-Token": server.token, **{name.replace("_", "-"): value for name, value in headers.items()}}
-    with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=30)) as connection:
+    with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=60)) as connection:
         body = json.dumps({"fields": SCENARIO, "controls": ["bbr"]}) if method == "POST" else None
         connection.request(method, path, body, given)
         answer = connection.getresponse()
@@ -181,7 +181,7 @@ def explored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=60) == 130
 
 
 @pytest.mark.virtual
