@@ -52,13 +52,6 @@ def started(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _namespace(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    name = process.stdout.readline().strip()
-    assert name in namespaces(), name or process.communicate()
-    return name
-
-
 MAKE_NAMESPACE = "print(network.create(own, ['tap-a', 'tap-b']), flush=True)"
 STAY = "import time; time.sleep(600)"
 
@@ -66,7 +59,9 @@ STAY = "import time; time.sleep(600)"
 @pytest.mark.root
 def test_what_a_killed_process_has_made_its_guardian_removes(runtime: Path) -> None:
     with started(f"{MAKE_NAMESPACE}\n{STAY}") as process:
-        name = _namespace(process)
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        assert name in namespaces(), name or process.communicate()
         process.kill()
         assert eventually(lambda: name not in namespaces() and is_empty(runtime))
 
@@ -74,7 +69,9 @@ def test_what_a_killed_process_has_made_its_guardian_removes(runtime: Path) -> N
 @pytest.mark.root
 def test_what_a_killed_process_and_its_killed_guardian_leave_the_next_start_removes() -> None:
     with started(f"{MAKE_NAMESPACE}\n{STAY}") as process:
-        name = _namespace(process)
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        assert name in namespaces(), name or process.communicate()
         kill_with_guardian(process)
     assert [one.split()[0] for one in left_behind()] == ["namespace", "directory"]
     with Session.start():

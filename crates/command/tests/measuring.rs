@@ -2,11 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +19,7 @@ fn run(arguments: &[&str]) -> Output {
 /// A flow between two sockets of this host, which ends when this is dropped.
 struct Flow {
     port: u16,
-    ended: Arc<AtomicBool>,
+    socket: TcpStream,
     sender: Option<thread::JoinHandle<()>>,
 }
 
@@ -31,23 +29,20 @@ impl Flow {
         let port = listener.local_addr().unwrap().port();
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        let ended = Arc::new(AtomicBool::new(false));
-        let is_ended = Arc::clone(&ended);
+        let socket = client.try_clone().unwrap();
         let sender = thread::spawn(move || {
             let mut buffer = [0; 4096];
-            while !is_ended.load(Ordering::Relaxed) {
-                client.write_all(&buffer).unwrap();
-                server.read_exact(&mut buffer).unwrap();
+            while client.write_all(&buffer).and_then(|()| server.read_exact(&mut buffer)).is_ok() {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        Flow { port, ended, sender: Some(sender) }
+        Flow { port, socket, sender: Some(sender) }
     }
 }
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
+        let _ = self.socket.shutdown(Shutdown::Both);
         let _ = self.sender.take().map(thread::JoinHandle::join);
     }
 }

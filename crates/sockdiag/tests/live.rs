@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
 
 use brobust_sockdiag::{Error, Filter, SockDiag};
 
@@ -56,10 +55,8 @@ fn a_connection_is_found_by_its_port_followed_by_its_key_and_missed_when_gone() 
         assert_eq!(diag.get(&stale).unwrap(), None);
         let key = found[0].key;
         drop((client, server));
-        let begun = Instant::now(); // on a busy machine their last segments may wait for the kernel
-        while let Some(socket) = diag.get(&key).unwrap() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{socket:?}");
-        }
+        // On a busy machine their last segments may wait for the kernel: it is asked for seconds.
+        assert!((0..5_000_000).any(|_| diag.get(&key).unwrap().is_none()));
     }
 }
 
