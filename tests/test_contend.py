@@ -48,6 +48,7 @@ from conftest import BROBUST, Brobust, eventually, json_lines, kill_with_guardia
         (["--replay", "no-such.csv", "--share", "0.5"], ["--replay", "--share"]),
         (["--share", "25%", "--driver", "quota", "--timeslice", "500us"], ["quota", "0.5 ms", "1 ms"]),
         (["--share", "0.1%", "--driver", "burner"], ["--driver burner", "sched_rt_runtime_us"]),
+        (["--share", "0.01%", "--timeslice", "100us"], ["--driver deadline", "0.01 % of a CPU", "longer than 1 s"]),
         (["--driver", "competitor", "--competitors", "64", "--nice", "-20"], ["--nice", "-20", "-10", "--force"]),
         (["--share", "25%", "--force"], ["--force needs --for"]),
     ],

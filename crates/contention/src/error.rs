@@ -41,6 +41,9 @@ pub enum ContentionError {
     #[error("period {} (timeslice / share) is not between {} and {}, the range of SCHED_DEADLINE: change timeslice or share, or the sysctls kernel.sched_deadline_period_{{min,max}}_us", time(*.period_ns), time(*.min_ns), time(*.max_ns))]
     PeriodOutOfRange { period_ns: u64, min_ns: u64, max_ns: u64 },
 
+    #[error("SCHED_DEADLINE ends timeslices at ticks, and a thread that has run for a whole one ({}) is then away for {} to keep to {} of a CPU, longer than {}: give a larger share, or a timeslice of a tick or more", time(*.tick_ns), time(*.away_ns), percent(*.share), time(*.max_ns))]
+    AwayTooLong { tick_ns: u64, away_ns: u64, share: f64, max_ns: u64 },
+
     #[error("SCHED_DEADLINE would not admit {threads} thread(s) at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or end what else is under SCHED_DEADLINE; the limit is kernel.sched_rt_runtime_us, and 95 % at most", percent(*.share), two_decimals(*.room))]
     NoRoom { threads: usize, share: f64, room: f64, cpus: usize },
 

@@ -15,7 +15,7 @@ use brobust_timeline::{Schedule, Slices};
 
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
-use crate::host::{hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
+use crate::host::{hrtick_dl, hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
 use crate::thread::{Stat, Thread};
 use crate::tid::Tid;
 
@@ -29,6 +29,10 @@ const DEFAULT_PERIOD_MAX_US: i64 = 1 << 22;
 /// kernel/sched/deadline.c, sched_init_dl_servers: since 6.12 every CPU keeps 50 ms in 1 s for ordinary threads in
 /// case real-time threads starve them, and this counts as admitted bandwidth.
 const FAIR_SERVER_SHARE: f64 = 0.05;
+
+/// The longest that a thread may be away to pay for a tick, if that is longer than its period: nobody would see for minutes
+/// whether it runs, and the guardian would take the command for stuck.
+const MAX_AWAY_NS: u64 = 1_000_000_000;
 
 /// How often to try with a thread that does not run under SCHED_DEADLINE.
 const MAX_ATTEMPTS: usize = 5;
@@ -265,9 +269,12 @@ impl Held {
     /// ignores threads of other policies), and never run again. Seen on 6.18: 1 of 14 threads that came back at once, none
     /// of 28 that came back later.
     fn settling(&self) -> Duration {
-        let tick_s = 1.0 / f64::from(hz().unwrap_or(100));
-        Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_s / self.wanted.share())
+        Duration::from_nanos(self.wanted.period_ns) + Duration::from_secs_f64(tick_ns() / 1e9 / self.wanted.share())
     }
+}
+
+fn tick_ns() -> f64 {
+    1e9 / f64::from(hz().unwrap_or(100))
 }
 
 /// Returns which of these are still waiting after so long, or an empty list as soon as none is.
@@ -308,6 +315,8 @@ fn may_not_run_everywhere(thread: &Thread) -> bool {
 struct Limits {
     period_min_ns: u64,
     period_max_ns: u64,
+    /// How much longer than its runtime a busy thread may run.
+    overrun_ns: f64,
     /// Fraction of every CPU that deadline threads may have together.
     fraction: f64,
     /// Sum of the shares that are admitted already, in CPUs.
@@ -325,6 +334,7 @@ impl Limits {
         Self {
             period_min_ns: ns("sched_deadline_period_min_us", DEFAULT_PERIOD_MIN_US),
             period_max_ns: ns("sched_deadline_period_max_us", DEFAULT_PERIOD_MAX_US),
+            overrun_ns: if hrtick_dl() == Some(true) { 0.0 } else { tick_ns() },
             fraction: RealTimeBudget::read().fraction() - reserved,
             admitted: admitted_shares(),
             cpus: online_cpus(),
@@ -347,7 +357,12 @@ impl Limits {
                 max_ns: self.period_max_ns,
             });
         }
-        Ok(())
+        let share = runtime_ns as f64 / period_ns as f64;
+        let (away_ns, max_ns) = ((self.overrun_ns / share) as u64, MAX_AWAY_NS.max(period_ns));
+        match away_ns > max_ns {
+            true => Err(ContentionError::AwayTooLong { tick_ns: self.overrun_ns as u64, away_ns, share, max_ns }),
+            false => Ok(()),
+        }
     }
 
     /// Refuses threads that want `shares` of a CPU together.
@@ -385,7 +400,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn two_cpus() -> Limits {
-        Limits { period_min_ns: 100_000, period_max_ns: 4_194_304_000, fraction: 0.9, admitted: 0.0, cpus: 2 }
+        let (period_min_ns, period_max_ns) = (100_000, 4_194_304_000);
+        Limits { period_min_ns, period_max_ns, overrun_ns: 4e6, fraction: 0.9, admitted: 0.0, cpus: 2 }
     }
 
     fn check(limits: &Limits, timeslice_ns: u64, share: f64, threads: usize) -> Result<()> {
@@ -433,6 +449,15 @@ mod tests {
         assert!(refused(20_000, 0.5, 1).contains("between 100 us and 4.19 s"));
         assert!(refused(2_000 * MS, 0.1, 1).contains("period 20 s"));
         assert!(refused(0, 0.5, 1).contains("period of 0 ns"));
+    }
+
+    #[test]
+    fn a_share_so_small_that_a_tick_keeps_the_thread_away_for_long_is_refused() {
+        check(&two_cpus(), 100_000, 0.004, 1).unwrap();
+        let text = refused(100_000, 0.001, 1);
+        assert!(text.contains("away for 4 s to keep to 0.1 % of a CPU, longer than 1 s"), "{text}");
+        check(&two_cpus(), 4 * MS, 0.001, 1).unwrap();
+        check(&Limits { overrun_ns: 0.0, ..two_cpus() }, 100_000, 0.001, 1).unwrap();
     }
 
     #[test]
