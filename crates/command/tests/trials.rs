@@ -1,6 +1,8 @@
-//! What commands find of trials whose commands were killed. `-- --ignored` runs this, which needs root.
+//! What commands find of trials whose commands were killed, and in other namespaces. `-- --ignored` runs this, which needs
+//! root.
 
-use std::process::{Command, Output};
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-host");
 
@@ -37,4 +39,26 @@ fn who_cannot_unload_a_control_keeps_its_journal_and_goes_on() {
     let (out, said) = (String::from_utf8_lossy(&cleaned.stdout), String::from_utf8_lossy(&cleaned.stderr));
     assert_eq!(out.lines().collect::<Vec<_>>(), ["status 2", "brb_reno.json", "lock"], "{said}");
     assert!(said.contains("these could not be removed: brb_reno ("), "{said}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn who_can_start_no_thread_is_told_that_it_takes_one_to_enter_a_namespace() {
+    let mut elsewhere = Command::new("unshare")
+        .args(["--net", "sh", "-c", "echo begun; read end"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    elsewhere.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    // No thread gets a stack of so many bytes.
+    let watched = Command::new(PROGRAM)
+        .args(["watch", "--once", "--interval", "50ms", "--window", "200ms", "--netns", &elsewhere.id().to_string()])
+        .env("RUST_MIN_STACK", (1_u64 << 62).to_string())
+        .output()
+        .unwrap();
+    elsewhere.kill().and_then(|()| elsewhere.wait()).unwrap();
+    let said = String::from_utf8_lossy(&watched.stderr);
+    assert_eq!((watched.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("no thread can be started to enter it (resource temporarily unavailable)"), "{said}");
 }

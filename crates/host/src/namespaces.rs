@@ -59,6 +59,8 @@ pub enum NotEntered {
     /// Such as a file in /run/netns that is no namespace.
     #[error("it cannot be entered ({})", reason(.0))]
     Refused(io::Error),
+    #[error("no thread can be started to enter it ({}); end other processes, or raise ulimit -u", reason(.0))]
+    NoThread(io::Error),
 }
 
 impl Namespace {
@@ -116,10 +118,10 @@ impl Namespace {
             return Ok(work());
         }
         let enter_and_work = || self.enter().map(|()| work());
-        match thread::scope(|scope| scope.spawn(enter_and_work).join()) {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        thread::scope(|scope| {
+            let started = thread::Builder::new().spawn_scoped(scope, enter_and_work).map_err(NotEntered::NoThread)?;
+            started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     fn enter(&self) -> std::result::Result<(), NotEntered> {
