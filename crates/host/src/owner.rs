@@ -50,7 +50,10 @@ impl Owner {
         let begun = Instant::now();
         while self.lives() {
             if begun.elapsed() > limit {
-                let text = format!("process {} has not ended {} s after it was killed", self.pid, limit.as_secs());
+                let (pid, waited) = (self.pid, limit.as_secs());
+                let text = format!(
+                    "process {pid} was killed but still exists after {waited} s, perhaps since it waits for a disk"
+                );
                 return Err(Refusal::missing_support(text));
             }
             sleep(POLL);
