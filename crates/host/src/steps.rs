@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,8 @@ use crate::{Refusal, Result};
 /// A command that undoes something has ended long before, or hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
+/// What is kept of what a command says: the last bytes, in which its reason is.
+const SAID: usize = 4096;
 /// Where a host's tools are, whatever the environment of who undoes says.
 const TOOLS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -40,9 +42,14 @@ pub(crate) fn run(command: &[impl AsRef<OsStr> + fmt::Display]) -> std::result::
     started.args(arguments).env("PATH", TOOLS).current_dir("/");
     started.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = started.spawn().map_err(|error| format!("{program}: {error}"))?;
+    let (mut stderr, mut said) = (child.stderr.take(), Vec::new());
+    // Its end is not waited for: what the command has left running holds it open.
+    let _ = stderr.as_ref().map(|stderr| fcntl(stderr, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)));
     let begun = Instant::now();
     let status = loop {
-        match child.try_wait() {
+        let ended = child.try_wait();
+        listen(&mut stderr, &mut said);
+        match ended {
             Ok(Some(status)) => break status,
             Ok(None) if begun.elapsed() < PATIENCE => sleep(POLL),
             Ok(None) => {
@@ -56,15 +63,21 @@ pub(crate) fn run(command: &[impl AsRef<OsStr> + fmt::Display]) -> std::result::
     if status.success() {
         return Ok(());
     }
-    let mut said = [0; 4096];
-    let length = child.stderr.take().map_or(0, |mut stderr| {
-        // Its end is not waited for: what the command has left running holds it open.
-        let _ = fcntl(&stderr, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
-        stderr.read(&mut said).unwrap_or(0)
-    });
-    let said = String::from_utf8_lossy(&said[..length]);
+    let said = String::from_utf8_lossy(&said);
     let last = said.trim().lines().last().unwrap_or("no reason given");
     Err(format!("{program}: {last}"))
+}
+
+/// Reads what a command has said since, so that the pipe does not become full, and keeps the end of it.
+fn listen(stderr: &mut Option<ChildStderr>, said: &mut Vec<u8>) {
+    let Some(stderr) = stderr else { return };
+    let mut part = [0; SAID];
+    // As much as a pipe holds: one that never stops must not keep us here.
+    for _ in 0..64 {
+        let Ok(length @ 1..) = stderr.read(&mut part) else { return };
+        said.extend_from_slice(&part[..length]);
+        said.drain(..said.len().saturating_sub(SAID));
+    }
 }
 
 #[cfg(test)]
@@ -78,5 +91,13 @@ mod tests {
         assert_eq!(failed, "sh: busy");
         assert!(begun.elapsed() < PATIENCE);
         assert_eq!(run(&["false"]).unwrap_err(), "false: no reason given");
+    }
+
+    #[test]
+    fn a_command_that_says_more_than_a_pipe_holds_ends_and_its_last_line_is_kept() {
+        let begun = Instant::now();
+        let says_much = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo >&2; echo busy >&2; exit 1";
+        assert_eq!(run(&["sh", "-c", says_much]).unwrap_err(), "sh: busy");
+        assert!(begun.elapsed() < PATIENCE);
     }
 }
