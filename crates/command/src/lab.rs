@@ -18,6 +18,9 @@ use serde_json::json;
 
 use crate::{output, Outcome};
 
+/// A year. The guardian's is twice as long, and must fit.
+const MAX_SILENCE_S: f64 = 366.0 * 86_400.0;
+
 #[derive(Subcommand)]
 pub enum Command {
     /// Serve requests (JSON lines) from standard input, and undo every change when that ends; or those from a guest's port
@@ -41,14 +44,20 @@ pub struct Agent {
     /// becomes a listening unix socket
     port: Option<PathBuf>,
     /// Time without a request after which whoever asked has gone, s
-    #[arg(long, default_value_t = 60.0)]
-    silence: f64,
+    #[arg(long, default_value = "60", value_parser = silence, conflicts_with = "port")]
+    silence: Duration,
     /// Do not refuse a host on which another brobust is at work
-    #[arg(long)]
+    #[arg(long, conflicts_with = "port")]
     beside_others: bool,
     /// The directory into which this program was copied: it is removed at once
-    #[arg(long)]
+    #[arg(long, conflicts_with = "port")]
     remove: Option<PathBuf>,
+}
+
+/// Reads seconds.
+fn silence(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=MAX_SILENCE_S).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("give a number from 0 to {MAX_SILENCE_S}"))
 }
 
 pub fn run(command: Command) -> Outcome {
@@ -74,10 +83,8 @@ fn serve(options: &Agent) -> Outcome {
         )
         .into());
     }
-    let silence = Duration::try_from_secs_f64(options.silence)
-        .map_err(|_| Refusal::bad_input(format!("--silence: {} is no time", options.silence)))?;
     // Twice as long, since it is for an agent that is stuck itself.
-    let (runtime, silent) = (Runtime::of_environment(), Some(2 * silence));
+    let (runtime, silent) = (Runtime::of_environment(), Some(2 * options.silence));
     let session = RefCell::new(Session::start(runtime, Path::new(THIS_PROGRAM), options.beside_others, silent)?);
     // Without a guardian nothing more is changed here: who asks is refused, and ends.
     let record = |Change { what, undo }| {
@@ -91,7 +98,7 @@ fn serve(options: &Agent) -> Outcome {
         }
     };
     output::record(&json!({"ready": format!("/proc/{}/exe", std::process::id())}))?;
-    let served = agent::serve_standard(silence, &record, &alive);
+    let served = agent::serve_standard(options.silence, &record, &alive);
     session.borrow_mut().end()?;
     served.map_err(|error| Refusal::failed(format!("{error:#}")).into())
 }

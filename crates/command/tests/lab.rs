@@ -44,3 +44,14 @@ fn an_agent_whose_guardian_was_killed_changes_nothing_more() {
     assert!(agent.wait().unwrap().success());
     assert!(refused["error"].as_str().is_some_and(|why| why.contains("guardian")), "{refused}");
 }
+
+#[test]
+fn a_silence_that_is_no_time_is_refused_in_one_line() {
+    for silence in ["1e19", "nan", "-1", "x"] {
+        let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host"));
+        let refused = agent.args(["lab", "agent", &format!("--silence={silence}")]).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("'--silence <SILENCE>': give a number from 0 to 31622400"), "{said}");
+        assert_eq!((refused.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    }
+}
