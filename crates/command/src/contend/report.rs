@@ -107,7 +107,7 @@ impl Report {
 /// python/brobust/contention/verdict.py does the same for runs.
 fn unfaithful(request: &Request, got: &Summary, begin_ns: u64) -> Option<String> {
     if let Some(promise) = request.driver.promise() {
-        let asked = ContentionRequest { promise, timeslice_ns: request.options.timeslice_ns, share: request.share };
+        let asked = ContentionRequest { promise, timeslice_ns: request.timeslice_ns, share: request.share };
         return deviation(&asked, got, Ticks::of_this_host());
     }
     if request.driver != Driver::Replay {

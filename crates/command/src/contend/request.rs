@@ -9,6 +9,7 @@ use super::recordings;
 
 /// A scenario has the same maximum, and may have 50us (python/brobust/scenario/fields.py).
 const MIN_TIMESLICE_NS: u64 = 100_000;
+const DEFAULT_TIMESLICE_NS: u64 = 10_000_000;
 const MAX_TIMESLICE_NS: u64 = 4_000_000_000;
 const MAX_PERIOD_NS: u64 = 3_600_000_000_000;
 
@@ -44,16 +45,16 @@ pub struct Options {
     /// Share of a CPU that each thread gets, 0.25 or 25%
     #[arg(long, value_name = "SHARE", value_parser = share)]
     share: Option<f64>,
-    /// How long each thread runs at a time
-    #[arg(long = "timeslice", value_name = "TIME", default_value = "10ms", value_parser = timeslice)]
-    pub timeslice_ns: u64,
+    /// How long each thread runs at a time [default: 10ms]
+    #[arg(long = "timeslice", value_name = "TIME", value_parser = timeslice)]
+    timeslice_ns: Option<u64>,
     /// burner (a real-time thread on its CPU, exact at any tick rate), competitor (busy processes on its CPU, for a share
     /// of 1/2, 1/3, ...), deadline (SCHED_DEADLINE), quota (a cgroup's bandwidth limit; the kernel chooses the
     /// timeslices), replay (the burner at recorded off-times) [default: deadline]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     driver: Option<Driver>,
     /// Replay these recorded off-times: FILE or FILE#THREAD
-    #[arg(long, value_name = "RECORDING", conflicts_with = "share")]
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["share", "timeslice_ns"])]
     pub replay: Option<String>,
     /// With the burner: whether several threads lose their CPUs at once (in), in turn (out) or at random
     #[arg(long, value_name = "PHASE", default_value = "random", hide_possible_values = true)]
@@ -95,6 +96,7 @@ fn jitter(text: &str) -> std::result::Result<f64, String> {
 pub struct Request {
     pub options: Options,
     pub driver: Driver,
+    pub timeslice_ns: u64,
     pub share: f64,
     /// Busy processes beside each thread; 0 for other drivers.
     competitors: u32,
@@ -107,12 +109,12 @@ impl Options {
     pub fn request(&self) -> Result<Request> {
         let default = if self.replay.is_some() { Driver::Replay } else { Driver::Deadline };
         let driver = self.driver.unwrap_or(default);
-        let mut share = self.share.unwrap_or(1.0);
-        if self.timeslice_ns as f64 / MAX_PERIOD_NS as f64 > share {
+        let (timeslice_ns, mut share) = (self.timeslice_ns.unwrap_or(DEFAULT_TIMESLICE_NS), self.share.unwrap_or(1.0));
+        if timeslice_ns as f64 / MAX_PERIOD_NS as f64 > share {
             return Err(bad(format!(
                 "--share: {} in timeslices of {} ms makes a period, timeslice / share, of more than 3600s; give a larger share",
                 general(share, 6),
-                general(self.timeslice_ns as f64 / 1e6, 6)
+                general(timeslice_ns as f64 / 1e6, 6)
             )));
         }
         self.refuse_contradictions(driver)?;
@@ -129,11 +131,18 @@ impl Options {
                 "--share is missing: give how much of a CPU each thread is to have, for example 25%{beside}"
             )));
         }
-        Ok(Request { options: self.clone(), driver, share, competitors, offtimes })
+        Ok(Request { options: self.clone(), driver, timeslice_ns, share, competitors, offtimes })
     }
 
     fn refuse_contradictions(&self, driver: Driver) -> Result<()> {
         let name = driver.name();
+        if let (Driver::Competitor, Some(ns)) = (driver, self.timeslice_ns) {
+            let given = general(ns as f64 / 1e6, 6);
+            return Err(bad(format!(
+                "--timeslice: {given} ms does not go with --driver competitor, beside which the host's scheduler chooses \
+                 the timeslices; leave one out"
+            )));
+        }
         match &self.replay {
             Some(replay) if driver != Driver::Replay => {
                 Err(bad(format!("--driver: {name} does not replay {replay}; give --driver replay, or leave it out")))
@@ -230,12 +239,12 @@ impl Driver {
 impl Request {
     /// One timeslice and its off-time, ns.
     pub fn period_ns(&self) -> u64 {
-        (self.options.timeslice_ns as f64 / self.share).round() as u64
+        (self.timeslice_ns as f64 / self.share).round() as u64
     }
 
     /// The off-time of each period, ns; None where the driver promises none.
     pub fn off_ns(&self) -> Option<u64> {
-        self.driver.promise().map(|_| self.period_ns() - self.options.timeslice_ns)
+        self.driver.promise().map(|_| self.period_ns() - self.timeslice_ns)
     }
 
     /// The recording as it was named; empty without one.
@@ -251,7 +260,7 @@ impl Request {
             driver => format!(
                 "{} of a CPU in slices of {} ms ({})",
                 general(self.share, 4),
-                general(self.options.timeslice_ns as f64 / 1e6, 6),
+                general(self.timeslice_ns as f64 / 1e6, 6),
                 driver.name()
             ),
         }
@@ -259,7 +268,7 @@ impl Request {
 
     /// Returns when a CPU may run. `seed`: for what is drawn.
     pub fn schedule(&self, phase_ns: u64, seed: u64) -> Schedule {
-        let plain = Slices::plain(self.options.timeslice_ns, self.period_ns());
+        let plain = Slices::plain(self.timeslice_ns, self.period_ns());
         match self.driver {
             Driver::Replay => Schedule::Replay { offtimes: self.offtimes.clone() },
             Driver::Burner => Schedule::Slices(Slices {
@@ -315,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_excludes_each_other_is_refused_with_what_is_allowed() {
-        let cases: [(&str, &[&str]); 18] = [
+        let cases: [(&str, &[&str]); 20] = [
             ("", &["--share is missing"]),
             ("--driver competitor", &["--share is missing", "--competitors N"]),
             ("--share 0.25 --driver magic", &["--driver", "'magic'", "burner"]),
@@ -334,6 +343,8 @@ mod tests {
             ("--driver replay", &["--replay FILE"]),
             ("--driver burner --replay no-such.csv", &["burner does not replay no-such.csv"]),
             ("--replay no-such.csv --share 0.5", &["--replay", "--share"]),
+            ("--replay no-such.csv --timeslice 5ms", &["--replay", "--timeslice"]),
+            ("--driver competitor --share 50% --timeslice 5ms", &["--timeslice: 5 ms", "--driver competitor"]),
         ];
         for (given, words) in cases {
             let refused = asked(given).expect_err(given).text;

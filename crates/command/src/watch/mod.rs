@@ -33,6 +33,8 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration
 /// As long as the longest interval needs.
 const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600 * MIN_WINDOW_SWEEPS);
 
+const DEFAULT_TOP: usize = 20;
+
 #[derive(Args)]
 pub struct Options {
     /// Time between two sweeps, 50ms to 3600s
@@ -50,14 +52,14 @@ pub struct Options {
     /// Watch this network namespace (name, path or process id), or all [default: our own]
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
-    /// Show at most this many sockets, those that are short of CPU first, then by rate
-    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
-    top: usize,
+    /// Show at most this many sockets, those that are short of CPU first, then by rate [default: 20]
+    #[arg(long, value_name = "NUMBER")]
+    top: Option<usize>,
     /// Watch for one window, then exit with status 1 if a socket is CPU-limited or throttled
     #[arg(long)]
     once: bool,
     /// Explain what the causes mean and what to do about a lack of CPU, and exit
-    #[arg(long)]
+    #[arg(long, exclusive = true)]
     explain: bool,
     /// Print one JSON object per sweep
     #[arg(long)]
@@ -97,7 +99,12 @@ pub fn run(options: &Options) -> Outcome {
     let count = if options.once { Some((window.as_nanos() / interval.as_nanos()) as u64) } else { options.count };
     // Without these nobody would see the sockets.
     let is_metrics_only = address.is_some() && !options.per_socket && options.record.is_none();
-    let top = if is_metrics_only { 0 } else { options.top };
+    if is_metrics_only && options.top.is_some() {
+        let what =
+            "--top: --serve counts sockets and shows none; give --per-socket or --record, too, or leave --top out";
+        return Err(Refusal::bad_input(what).into());
+    }
+    let top = if is_metrics_only { 0 } else { options.top.unwrap_or(DEFAULT_TOP) };
 
     interrupt::catch();
     let namespaces = match options.netns.as_deref() {
