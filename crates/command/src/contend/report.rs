@@ -1,6 +1,7 @@
 //! What threads got, with the fields of docs/contend.md.
 
 use brobust_contention::{clock, deviation, ContentionRequest, Recording, Summary, Ticks, TOLERANCE};
+use brobust_host::printable;
 use serde::Serialize;
 
 use super::request::{Driver, Request};
@@ -124,7 +125,7 @@ fn unfaithful(request: &Request, got: &Summary, begin_ns: u64) -> Option<String>
         return None;
     }
     let percent = 100.0 * seen as f64 / wanted as f64;
-    Some(format!("the vCPU was off its CPU for {percent:.0}% of the time that {} says", request.recording()))
+    Some(format!("the vCPU was off its CPU for {percent:.0}% of the time that {} says", printable(request.recording())))
 }
 
 /// Returns how long those together are that begin within the two times.

@@ -1,7 +1,7 @@
 //! What the options ask for: how the CPU is to be taken away, and whether that is possible on this host.
 
 use brobust_contention::{held, ContentionError, Promise};
-use brobust_host::{general, units, Refusal, Result};
+use brobust_host::{general, printable, units, Refusal, Result};
 use brobust_timeline::{Schedule, Slices};
 use clap::ValueEnum;
 
@@ -256,7 +256,7 @@ impl Request {
     pub fn describe(&self) -> String {
         match self.driver {
             Driver::Competitor => format!("beside {} busy process(es) of nice {}", self.competitors, self.options.nice),
-            Driver::Replay => format!("off its CPU as in {}", self.recording()),
+            Driver::Replay => format!("off its CPU as in {}", printable(self.recording())),
             driver => format!(
                 "{} of a CPU in slices of {} ms ({})",
                 general(self.share, 4),
@@ -360,6 +360,11 @@ mod tests {
         let burner = of("--driver burner --share 40% --timeslice 20ms --phase out");
         assert_eq!((burner.period_ns(), burner.off_ns()), (50_000_000, Some(30_000_000)));
         assert_eq!(of("--driver competitor --competitors 3 --nice -5").options.nice, -5);
+        let scratch = tempfile::tempdir().expect("made");
+        let recording = scratch.path().join("a\x1b[2J.csv");
+        std::fs::write(&recording, "start_s,duration_ms\n1,2\n").expect("written");
+        let described = of(&format!("--replay {}", recording.display())).describe();
+        assert!(described.ends_with("a\\x1b[2J.csv"), "a terminal would act on it: {described}");
     }
 
     #[test]

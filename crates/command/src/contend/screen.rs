@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use brobust_host::printable;
+
 use super::report::{Histogram, Report, Row};
 use crate::output::{self, Align};
 use crate::Stop;
@@ -50,7 +52,7 @@ impl Screen {
             }
         }
         let Some(out) = &end.out else { return Ok(()) };
-        let (count, elapsed) = (report.threads.len(), report.elapsed_s);
+        let (out, count, elapsed) = (printable(out), report.threads.len(), report.elapsed_s);
         output::line(&format!("{out}: {count} threads, {elapsed:.1} s, by {}", end.recorded_by))
     }
 
