@@ -11,6 +11,7 @@ from brobust.errors import BadInput
 from brobust.scenario import Grid
 
 MS = 1_000_000
+NAMES = Path(__file__).with_name("recording-names.csv")  # crates/command/src/contend/recordings.rs is held to it, too
 
 
 def _dataset(directory: Path, *runs: str) -> Path:
@@ -63,6 +64,17 @@ def test_of_several_threads_one_is_named(tmp_path: Path) -> None:
         recordings.offtimes(str(file))
     with pytest.raises(BadInput, match="holds no thread 9"):
         recordings.offtimes(f"{file}#9")
+
+
+@pytest.mark.parametrize("row", NAMES.read_text().splitlines()[1:])
+def test_a_thread_is_named_after_the_last_hash_unless_a_file_has_the_whole_name(tmp_path: Path, row: str) -> None:
+    name, given, expected = row.split(",")
+    (tmp_path / name).write_text("thread,start_s,duration_ms\n7,1,2\n8,2,2\n")
+    if expected.isdigit():
+        assert recordings.offtimes(str(tmp_path / given)) == ((int(expected) * 1000 * MS, 2 * MS),)
+    else:
+        with pytest.raises(BadInput, match=expected):
+            recordings.offtimes(str(tmp_path / given))
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,9 @@ fn kind(state: State, length_ns: u64) -> &'static str {
 /// its rows that are not `off` are left out.
 pub fn offtimes(recording: &str) -> Result<Vec<(u64, u64)>> {
     let refuse = |what: &str| Err(Refusal::bad_input(format!("replay: {recording} {what}")));
-    let (name, part) = recording.split_once('#').unwrap_or((recording, ""));
+    let is_there = Path::new(recording).is_file() || Path::new(recording).is_dir();
+    // The last one: names may have some, too.
+    let (name, part) = recording.rsplit_once('#').filter(|_| !is_there).unwrap_or((recording, ""));
     let path = Path::new(name);
     if path.is_dir() {
         return refuse("is a directory; `brobust run --replay` takes datasets");
@@ -240,7 +242,8 @@ fn read(file: &Path) -> Result<Table> {
         });
     }
     let content = files::read(file, MAX_RECORDING).map_err(|why| refuse(&why))?;
-    read_csv(&content).map_err(|_| refuse("cannot be read (neither csv nor .parquet)"))
+    read_csv(&content, MAX_ROWS)
+        .map_err(|_| refuse(&format!("cannot be read (neither csv nor .parquet, or of more than {MAX_ROWS} rows)")))
 }
 
 fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
@@ -270,14 +273,14 @@ fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// Refuses a line that has more fields than the first, which names the columns.
-fn read_csv(content: &[u8]) -> csv::Result<Table> {
+/// Refuses a line that has more fields than the first, which names the columns, and more lines than that.
+fn read_csv(content: &[u8], max_rows: usize) -> csv::Result<Table> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(content);
     let columns: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
     let mut rows = Vec::new();
     for line in reader.records() {
         let line = line?;
-        if line.len() > columns.len() {
+        if line.len() > columns.len() || rows.len() == max_rows {
             return Err(io::Error::from(io::ErrorKind::InvalidData).into());
         }
         let place = |name: &str| columns.iter().position(|column| column == name);
@@ -340,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_is_named_after_the_last_hash_unless_a_file_has_the_whole_name() {
+        for row in include_str!("../../../../tests/recording-names.csv").lines().skip(1) {
+            let [there, given, start_s] = row.split(',').collect::<Vec<_>>()[..] else { panic!("{row}") };
+            let scratch = tempfile::tempdir().expect("made");
+            fs::write(scratch.path().join(there), "thread,start_s,duration_ms\n7,1,2\n8,2,2\n").expect("written");
+            let read = offtimes(&scratch.path().join(given).display().to_string());
+            match start_s.parse::<u64>() {
+                Ok(start_s) => assert_eq!(read, Ok(vec![(start_s * 1000 * MS, 2 * MS)]), "{row}"),
+                Err(_) => assert!(read.unwrap_err().text.contains(start_s), "{row}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_table_of_the_users_own_is_read_or_refused() {
         let scratch = tempfile::tempdir().expect("made");
         let file = scratch.path().join("own.csv");
@@ -350,6 +367,8 @@ mod tests {
         let refused = |text: &str| of(text).unwrap_err().text;
         let good = "kind,start_s,\"duration_ms\"\r\noff,0.5,10\r\nnoise,0.4,1\noff,-0.1,150\noff,,3\n\n";
         assert_eq!(of(good), Ok(vec![(0, 50 * MS), (500 * MS, 10 * MS)]));
+        assert!(read_csv(b"start_s,duration_ms\n1,1\n2,1\n", 2).is_ok());
+        assert!(read_csv(b"start_s,duration_ms\n1,1\n2,1\n3,1\n", 2).is_err(), "it would fill the memory");
         assert!(refused("start_s,length\n1,2\n").contains("has no column duration_ms"));
         for time in ["soon", "nan"] {
             assert!(refused(&format!("start_s,duration_ms\n1,{time}\n")).contains("a time that is no number"));
