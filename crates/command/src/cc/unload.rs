@@ -41,13 +41,17 @@ pub fn run(options: &Options) -> Outcome {
     interrupt::catch();
     clean_up(options.dry_run);
     let names = options.name.clone().map_or_else(ccload::loaded, |name| vec![name]);
+    let mut said = Ok(());
     for name in &names {
         if options.dry_run {
             print_plan(options.json, name)?;
         } else {
-            print_holders(options.json, name, Some(&changes::unload(name)?))?;
+            // Whoever reads no more of what is said, as `head -1`, still wants all of them unloaded.
+            let holders = changes::unload(name)?;
+            said = said.and_then(|()| print_holders(options.json, name, Some(&holders)));
         }
     }
+    said?;
     if names.is_empty() {
         return print(options.json, &json!({"unloaded": null}), "no congestion control of brobust is loaded");
     }
