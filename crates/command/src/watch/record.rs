@@ -1,6 +1,6 @@
 //! `--record`: each sweep as a line of a file, which `brobust trace` and `brobust explore` show later.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -49,10 +49,17 @@ impl Record {
     }
 }
 
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            // What begins only to be refused leaves no file, which would refuse the repeated command.
+            let _ = fs::remove_file(&self.file);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -65,8 +72,12 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).expect("it is there"), "[1,2]\n\"three\"\n");
         record.bytes = MAX_RECORDING - 3;
         assert!(record.add(&"three").unwrap_err().text.contains("is full"));
+        drop(record);
         let refused = Record::new(&file).err().expect("it exists").text;
         assert!(refused.contains("is there already"), "{refused}");
         assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 2);
+        let unused = scratch.path().join("unused.jsonl");
+        drop(Record::new(&unused).expect("a new file"));
+        assert!(!unused.exists(), "the repeated command would be refused");
     }
 }
