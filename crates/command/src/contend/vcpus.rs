@@ -204,7 +204,7 @@ fn named(processes: &[Process], option: &str, name: &str) -> Result<i32> {
         if option == "--libvirt" && !is_libvirts {
             continue;
         }
-        if called == name {
+        if called == name && !name.is_empty() {
             found.push(process.pid);
         }
         known.push(if called.is_empty() { "one without a name".into() } else { called });
@@ -338,6 +338,7 @@ mod tests {
         assert_eq!(named(&processes, "--qemu", "lab"), Ok(12));
         let refused = |option, name| named(&processes, option, name).unwrap_err().text;
         assert_eq!(refused("--libvirt", "lab"), "--libvirt: no running VM is called 'lab'; there is web-1");
+        assert!(refused("--qemu", "").starts_with("--qemu: no running VM is called ''"), "not the one without a name");
         assert!(refused("--qemu", "twin").ends_with("called 'twin'; give --pid with one of [13, 14]"));
         assert!(refused("--qemu", "db").ends_with("there is lab, one without a name, twin, web-1"));
     }
