@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use brobust_host::Refusal;
+use brobust_host::{reason, Refusal};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, Command};
 use clap_complete::{generate_to, Shell};
@@ -39,8 +39,9 @@ pub struct Arguments {
 /// brobust.fish.
 pub fn run(arguments: &Arguments, program: Command) -> Outcome {
     let root = &arguments.directory;
-    write_all(root, program)
-        .map_err(|error| Refusal::missing_support(format!("{} cannot be written: {error}", root.display())).into())
+    write_all(root, program).map_err(|error| {
+        Refusal::missing_support(format!("{} cannot be written: {}", root.display(), reason(&error))).into()
+    })
 }
 
 fn write_all(root: &Path, mut program: Command) -> io::Result<()> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{signal, SigHandler, Signal};
 
+use crate::refusal::reason;
 use crate::sched_attr::SchedAttr;
 use crate::{Owner, Refusal, Result};
 
@@ -53,7 +54,8 @@ impl Guardian {
         command.args(arguments).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
         // SAFETY: setsid is safe to call between fork and exec.
         unsafe { command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from)) };
-        let mut process = command.spawn().map_err(|error| failed(format!("{}: {error}", program.display())))?;
+        let mut process =
+            command.spawn().map_err(|error| failed(format!("{}: {}", program.display(), reason(&error))))?;
         let (pipe, said) = (process.stdin.take(), process.stdout.take());
         let mut ready = [0; READY.len()];
         let is_ready = said.is_some_and(|mut said| said.read_exact(&mut ready).is_ok() && ready == *READY);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::cgroups::Group;
 use crate::journal::Journal;
 use crate::processes::{self, Process};
+use crate::refusal::reason;
 use crate::runtime::{pid_namespace, pid_namespace_of};
 use crate::steps::{run, Step};
 use crate::sysctl::Sysctl;
@@ -144,7 +145,7 @@ fn undo_locked(runtime: &Runtime, directory: &Path) -> Vec<String> {
     if problems.is_empty() {
         if let Err(error) = fs::remove_dir_all(directory) {
             if error.kind() != io::ErrorKind::NotFound {
-                problems.push(format!("directory {} ({error})", directory.display()));
+                problems.push(format!("directory {} ({})", directory.display(), reason(&error)));
             }
         }
     }

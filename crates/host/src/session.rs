@@ -18,7 +18,7 @@ use crate::guardian::Guardian;
 use crate::journal::Journal;
 use crate::leftovers::{clean_locked, scratch_of, undo};
 use crate::locks::{self, Lock};
-use crate::refusal::cannot_access;
+use crate::refusal::{cannot_access, reason};
 use crate::steps::Step;
 use crate::sysctl::Sysctl;
 use crate::threads::{cpus_of, SavedThread};
@@ -319,7 +319,8 @@ pub fn busy_cpus(runtime: &Runtime) -> Result<Vec<usize>> {
 /// no CPU for the host's other work.
 pub fn refuse_without_spare(runtime: &Runtime, cpus: &[usize], roaming: usize) -> Result<()> {
     // The CPUs of ordinary processes; isolated CPUs are not among them.
-    let host = cpus_of(1).map_err(|error| Refusal::missing_support(format!("the CPUs of process 1: {error}")))?;
+    let host =
+        cpus_of(1).map_err(|error| Refusal::missing_support(format!("the CPUs of process 1: {}", reason(&error))))?;
     let journals: Vec<Journal> = of_the_living(runtime)?.into_iter().map(|(_, journal)| journal).collect();
     refuse_without_spare_of(&host, &journals, cpus, roaming)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use serde::{Deserialize, Serialize};
 
-use crate::{Refusal, Result};
+use crate::{reason, Refusal, Result};
 
 /// A command that undoes something has ended long before, or hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub(crate) fn run(command: &[impl AsRef<OsStr> + fmt::Display]) -> std::result::
     let mut started = Command::new(program);
     started.args(arguments).env("PATH", TOOLS).current_dir("/");
     started.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = started.spawn().map_err(|error| format!("{program}: {error}"))?;
+    let mut child = started.spawn().map_err(|error| format!("{program}: {}", reason(&error)))?;
     let (mut stderr, mut said) = (child.stderr.take(), Vec::new());
     // Its end is not waited for: what the command has left running holds it open.
     let _ = stderr.as_ref().map(|stderr| fcntl(stderr, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)));
@@ -57,7 +57,7 @@ pub(crate) fn run(command: &[impl AsRef<OsStr> + fmt::Display]) -> std::result::
                 let _ = child.wait();
                 return Err(format!("{program} has not ended within {} s", PATIENCE.as_secs()));
             }
-            Err(error) => return Err(format!("{program}: {error}")),
+            Err(error) => return Err(format!("{program}: {}", reason(&error))),
         }
     };
     if status.success() {

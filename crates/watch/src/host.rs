@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 
+use brobust_host::reason;
 use nix::libc;
 use serde::Serialize;
 
@@ -70,8 +71,9 @@ impl Host {
 
     fn evaluate(&mut self, stat: io::Result<String>, pressure: io::Result<String>) -> (HostLoad, Vec<String>) {
         let mut unread = Vec::new();
-        let mut noted =
-            |file: &str, text: io::Result<String>| text.map_err(|error| unread.push(format!("{file}: {error}"))).ok();
+        let mut noted = |file: &str, text: io::Result<String>| {
+            text.map_err(|error| unread.push(format!("{file}: {}", reason(&error)))).ok()
+        };
         let now = noted(STAT, stat).map(|text| parse_ticks(&text));
         // That a kernel has no PSI, or has it switched off, is no error.
         let has_psi =
@@ -158,7 +160,7 @@ mod tests {
         let mut host = quiet(BEFORE);
         let (load, unread) = host.evaluate(full(), full());
         assert_eq!((load, load.away_share()), (HostLoad::default(), None));
-        assert!(unread.len() == 2 && unread[0].starts_with("/proc/stat: Too many open files"), "{unread:?}");
+        assert!(unread.len() == 2 && unread[0].starts_with("/proc/stat: too many open files"), "{unread:?}");
         // The time that has passed counts in the next reading.
         let (load, _) = host.evaluate(Ok(AFTER.into()), full());
         assert_eq!((load.steal_share, load.away_share()), (Some(100.0 / 300.0), Some(100.0 / 300.0)));

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use brobust_host::namespaces::{every, Found, Name, Namespace, NotEntered};
+use brobust_host::reason;
 use brobust_sockdiag::SockDiag;
 
 /// The network namespaces to read.
@@ -21,7 +22,9 @@ impl Namespaces {
     /// between, and its namespace with it, is no error.
     pub fn find(&self) -> (Vec<Namespace>, Vec<String>) {
         let one = match self {
-            Namespaces::Own => Namespace::own().map_err(|error| of("", &error)),
+            Namespaces::Own => {
+                Namespace::own().map_err(|error| format!("our own network namespace: {}", reason(&error)))
+            }
             Namespaces::Of(given) => Namespace::find(given).map_err(|refusal| refusal.text),
             Namespaces::All => {
                 let Found { namespaces, hidden } = every();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use brobust_cc::Offered;
 use brobust_ccload as ccload;
 use brobust_host::namespaces::Namespace;
-use brobust_host::{units, Refusal};
+use brobust_host::{reason, units, Refusal};
 use clap::Args;
 use serde_json::json;
 
@@ -158,7 +158,7 @@ fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal>
     }
     if given.is_empty() {
         let own = Namespace::own();
-        let own = own.map_err(|error| Refusal::missing_support(format!("network namespaces: {error}")))?;
+        let own = own.map_err(|error| Refusal::missing_support(format!("network namespaces: {}", reason(&error))))?;
         return Ok(vec![own]);
     }
     let found = given.iter().map(|given| Namespace::find(given)).collect::<Result<_, _>>();

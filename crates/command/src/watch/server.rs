@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brobust_host::Refusal;
+use brobust_host::{reason, Refusal};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use super::address;
@@ -31,7 +31,7 @@ const MAX_CALLS: usize = 64;
 
 /// Begins to answer scrapes with what `metrics` returns. Returns the address, with the port that the kernel chose for 0.
 pub fn start(address: SocketAddr, metrics: impl Fn() -> String + Send + 'static) -> Result<SocketAddr, Refusal> {
-    let failed = |error: io::Error| Refusal::failed(format!("--serve: cannot serve at {address}: {error}"));
+    let failed = |error: io::Error| Refusal::failed(format!("--serve: cannot serve at {address}: {}", reason(&error)));
     let listener = address::listen(address)?;
     let place = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
