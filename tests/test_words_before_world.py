@@ -26,7 +26,7 @@ from brobust.host import cache, programs
 from brobust.kernels import apt, build, modules, sources
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
-from brobust.report import html
+from brobust.report import explanation, html
 from brobust.report import study as drawing
 from brobust.scenario import Grid
 from brobust.series import cluster, runner
@@ -35,7 +35,7 @@ from brobust.testbed import accelerator
 from brobust.virtual import programs as virtual_programs
 from conftest import refused
 
-IMPORTED = (pl, compare, calls, packets, shadow, html, drawing, model, cluster)
+IMPORTED = (pl, compare, calls, packets, shadow, explanation, html, drawing, model, cluster)
 
 WORLD: list[tuple[Any, str]] = [
     (os, "geteuid"), (os, "sched_getaffinity"), (os, "uname"), (os, "execv"), (socket, "getaddrinfo"),
