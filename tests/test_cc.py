@@ -312,6 +312,24 @@ def test_a_link_in_the_place_of_a_pin_does_not_lead_to_another_control() -> None
 
 
 @needs_kernel
+def test_all_are_unloaded_although_nobody_reads_what_is_said() -> None:
+    both = {NAME, "brb_vegas"}
+    if set(OURS) & set(AVAILABLE.read_text().split()):
+        pytest.skip("a control of ours is in use on this host")
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        for name in both:
+            assert _brobust("cc", "load", name, "--pin").returncode == 0
+        subprocess.run([host_program(), "cc", "unload", "--all"], stdout=write, check=True, timeout=60)
+        assert not both & set(AVAILABLE.read_text().split())
+    finally:
+        os.close(write)
+        for name in both:
+            _brobust("cc", "unload", name)
+
+
+@needs_kernel
 def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places: list[Path]) -> None:
     """Set a default without recording it, as if the namespace had inherited it from init_net."""
     assert _brobust("cc", "load", NAME, "--pin").returncode == 0
