@@ -105,6 +105,7 @@ REFUSED = {
     "run --backend vm --kernel debian-6.12 --cc brb_bbq:gain=2": "gain",
     "run --backend vm --cc bbr,brb_bbq:alpha": "'alpha'",
     "run --backend vm --driver late": "contention.driver",
+    "run --backend vm --duration 2.5s": "whole seconds",
     "run --backend vm --accelerator uml --vcpus 2 --share 0.5": "contention.vcpus",
     "run --backend lab --share 1": "--hosts FILE",
     "run --backend lab --share 1 --hosts nowhere.toml": "nowhere.toml",

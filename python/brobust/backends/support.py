@@ -111,6 +111,8 @@ def _vm(s: Scenario) -> Iterator[str]:
 
 def _in_real_time(s: Scenario) -> Iterator[str]:
     """Refuse what neither guests nor hosts take."""
+    if s.traffic == "iperf3":
+        yield from _iperf3_sends_for_whole_seconds(s)
     if s.path.buffer.unit == "sp":
         given, on = str(s.path.buffer), s.backend
         yield f"path.buffer: {given!r} is possible on backend virtual only; on {on} give bytes, bdp or frames (p)"
@@ -202,10 +204,15 @@ def _not_modelled(contention: Contention) -> Iterator[tuple[str, str]]:
 
 def _virtual_iperf3(s: Scenario) -> Iterator[str]:
     yield from flows_are_bulk(s, "iperf3")
+    if any(group.start_spread for group in s.flows):
+        yield "flows.start_spread: iperf3 sends for whole seconds; give no spread, or traffic brobust"
+    yield from _iperf3_sends_for_whole_seconds(s)
+
+
+def _iperf3_sends_for_whole_seconds(s: Scenario) -> Iterator[str]:
+    """Refuse times between which its option -t, which takes no fraction, cannot end."""
     for group in s.flows:
-        if group.start_spread:
-            yield "flows.start_spread: iperf3 sends for whole seconds; give no spread, or traffic brobust"
-        sending = (s.duration if group.stop is None else group.stop) - group.start
-        if sending % 1_000_000_000:
+        field, end = ("duration", s.duration) if group.stop is None else ("stop", group.stop)
+        if (sending := end - group.start) % 1_000_000_000:
             given = units.show_time(sending)
-            yield f"traffic: iperf3 sends for whole seconds, not {given}; give another duration, start or stop"
+            yield f"traffic: iperf3 sends for whole seconds, not {given}; give another {field} or start"
