@@ -4,6 +4,7 @@ even if a worker dies. The workers have no kernel: it is sent to them."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,6 +160,21 @@ def test_a_cluster_that_cannot_measure_is_refused_in_one_line(
         line = refused(capsys, "sweep", str(study), *arguments, "--out", "none")
         assert all(word in line for word in words), line
         assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(("error", "why"), [(OSError("no\nroute"), "no"), (TimeoutError(), "TimeoutError")])
+def test_why_no_scheduler_answers_is_said_also_where_the_error_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("distributed.Client", unreachable)
+    with (
+        pytest.raises(BadInput, match=re.escape(f"no scheduler answers there ({why})")),
+        clusters.connected("tcp://127.0.0.1:9"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

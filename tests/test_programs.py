@@ -115,6 +115,7 @@ class TestRefusals:
         ("content", "words"),
         [
             (b"#!/bin/sh\n", "is a script of /bin/sh"),
+            (b"#!", "is a script of nothing"),
             (b"", "is empty"),
             (b"MZ\x90\x00", "is no program"),
             (b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xb7\x00" + bytes(60), "is a program for AARCH64"),

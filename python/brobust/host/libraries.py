@@ -107,7 +107,8 @@ def read(file: Path) -> Elf:
 
 def _kind(start: bytes) -> str:
     if start.startswith(b"#!"):
-        return f"a script of {start[2:].splitlines()[0].decode(errors='replace').strip() or 'nothing'}"
+        interpreter = start[2:].partition(b"\n")[0].decode(errors="replace").strip()
+        return f"a script of {interpreter or 'nothing'}"
     return "empty" if not start else "no program"
 
 
