@@ -73,6 +73,19 @@ def test_flags_override_the_file_and_the_file_overrides_the_defaults(tmp_path: P
     assert (scenario.flows[0].cc, scenario.flows[0].count) == ("bbr", 2)
 
 
+def test_beside_a_recording_no_share_is_asked_for(tmp_path: Path) -> None:
+    """It is what `--share 1` beside it is: the same runs, so that a series goes on without."""
+    replay = {"replay": ["a.csv", "b.csv"]}
+    grid = Grid.from_flags({"contention": replay})
+    assert {(s.contention.share, s.contention.replay) for s in grid.as_written} == {(1, "a.csv"), (1, "b.csv")}
+    assert grid.may_continue(Grid.from_flags({"contention": {**replay, "share": "1"}}))
+    file = tmp_path / "scenario.toml"
+    file.write_text('[contention]\nreplay = "a.csv"\n')
+    assert {s.contention.share for s in Grid.from_flags({}, file).as_written} == {1}
+    with pytest.raises(BadInput, match="leave out --replay or --share"):
+        Grid.from_flags({"contention": {"share": "0.5"}}, file)
+
+
 def test_several_groups_of_flows_run_together() -> None:
     grid = Grid({**DEFAULT_GRID, "flows": [{"cc": "bbr"}, {"cc": ["cubic", "bbr"], "start": "2s"}]})
     assert sorted("+".join(g.cc for g in s.flows) for s in grid.scenarios if s.contention.share == 1) == [

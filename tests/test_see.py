@@ -303,7 +303,7 @@ def test_a_recording_stands_beside_its_replay(
     pl.DataFrame(rows, schema=table.schema).write_parquet(
         tmp_path / "vm.parquet", metadata={"begin_unix_s": "1800000000.5"}
     )
-    options = "--cc bbr --share 1 --replay vm.parquet --duration 1s --repeat 1 --out data"
+    options = "--cc bbr --replay vm.parquet --duration 1s --repeat 1 --out data"
     brobust("run", *options.split())
     done = brobust("trace", "data", "--beside", "vm.parquet", "-o", "both.perfetto-trace")
     assert done.returncode == 0 and "1 threads, 10 intervals" in done.stdout

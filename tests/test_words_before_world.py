@@ -109,7 +109,7 @@ REFUSED = {
     "run --backend vm --accelerator uml --vcpus 2 --share 0.5": "contention.vcpus",
     "run --backend lab --share 1": "--hosts FILE",
     "run --backend lab --share 1 --hosts nowhere.toml": "nowhere.toml",
-    "run --share 1 --replay nowhere.csv": "nowhere.csv",
+    "run --replay nowhere.csv": "nowhere.csv",
     "run --backend vm --share 1 --replay foreign": "holds no dataset",
     "run --jobs 0": "--jobs",
     "run --out foreign": "thesis.tex",

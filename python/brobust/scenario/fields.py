@@ -399,7 +399,7 @@ ROWS = (
     Field(
         "contention.replay", FILE, "--replay", CPU,
         "Recorded off-times instead of timeslices: DATASET or DATASET#RUN, FILE or FILE#THREAD of `brobust contend "
-        "record`, or a .csv or .parquet file of your own. The share must then be 1.",
+        "record`, or a .csv or .parquet file of your own. The share is then 1.",
         if_absent="none",
         column=FieldColumn("replay", "text"),
         axis=Axis("replay"),

@@ -115,11 +115,13 @@ class Grid:
 
 
 def _default_grid(*given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is measured where nothing else is said: programs choose their congestion control themselves, so it
-    is no axis there."""
+    """Return what is measured where nothing else is said. Two things are no axes then: the congestion control of
+    programs, which choose it themselves, and the share beside a recording, which says when the CPU is away."""
     grid = dict(DEFAULT_GRID)
     if any("programs" in fields for fields in given):
         grid["flows"] = [{**grid["flows"][0], "cc": FIELDS["flows.cc"].default}]
+    if any("replay" in table for fields in given if isinstance(table := fields.get("contention"), Mapping)):
+        grid["contention"] = {**grid["contention"], "share": FIELDS["contention.share"].default}
     return grid
 
 
