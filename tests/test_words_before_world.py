@@ -134,6 +134,8 @@ REFUSED = {
     "reproduce 2brobust --out other": "other studies",
     "reproduce unsampled.toml": "needs samples",
     "reproduce unsampled.toml --dry-run": "needs samples",
+    "reproduce unsampled.toml --backend lab": "--set hosts=FILE",
+    "reproduce unsampled.toml --backend lab --set hosts=nowhere.toml": "nowhere.toml",
     "validate --cc reno2": "'reno2'",
     "validate --added-rtt soon": "--added-rtt",
     "validate --cpu-frequency fast": "cpu.frequency",

@@ -130,7 +130,10 @@ def _in_real_time(s: Scenario) -> Iterator[str]:
 
 def _lab(s: Scenario) -> Iterator[str]:
     if s.hosts is None:
-        yield "hosts: backend lab measures on your own hosts; name them in a file, and give it with --hosts FILE"
+        yield (
+            "hosts: backend lab measures on your own hosts; name them in a file, and give it with --hosts FILE, or "
+            "for a study with --set hosts=FILE"
+        )
     if s.kernel != RUNNING.DEFAULT:
         yield f"kernel: {s.kernel!r} is no choice on backend lab, whose sender runs what it runs; leave it out"
     yield from _in_real_time(s)

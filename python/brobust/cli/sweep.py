@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from brobust.scenario import Grid, Scenario
     from brobust.study.model import Study
 
-Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual) or on real VMs (vm).")]
+Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual), on VMs (vm) or on your hosts (lab).")]
 HowMuch = Annotated[Scale, typer.Option(help="How much of the study to measure.")]
 Without = Annotated[list[str] | None, without_option()]
 Jobs = Annotated[int | None, jobs_option()]
