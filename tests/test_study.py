@@ -375,6 +375,23 @@ def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> N
     assert drawn == {f"mine-1-{name}.{end}" for name in ("gaps", "trains") for end in ("png", "svg")}
 
 
+def test_a_line_of_a_distribution_is_of_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = {"bandwidth": "20mbit", "rtt": ["10ms", "40ms"]}
+    grid = Grid({"path": path, "contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}], "packets": True})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    for run in grid.runs():
+        packet = {"run": run.id, "flow": 0, "direction": "data", "payload_bytes": 1200}
+        packets = frame([{**packet, "time_s": number * run.scenario.path.rtt / 1e9} for number in range(9)], PACKETS)
+        dataset.append(run.id, Measured(made_up.rows(run), packets=packets))
+    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="a", title="a", kind="gaps")])
+    saved: list[Any] = []
+    monkeypatch.setattr(plot, "save", lambda canvas, *_: saved.append(canvas) or [])
+    assert list(draw(study, Evidence(Tables(dataset), [run.id for run in grid.runs()]), tmp_path / "figures")) == []
+    (legend,) = saved[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["10 ms RTT", "40 ms RTT"]
+    assert [len(axes.lines) for axes in saved[0].axes] == [2, 2]
+
+
 def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,9 +405,11 @@ def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
     assert list(draw(study, evidence, tmp_path / "figures")) == []
     ((canvas, caption),) = saved
     percent = [bar.get_width() for bar in canvas.axes[0].patches]
-    assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 2
+    assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 4
+    names = [label.get_text() for label in canvas.axes[0].get_yticklabels()]
+    assert names == ["bbr, 100% CPU", "bbr, 50% CPU", "cubic, 100% CPU", "cubic, 50% CPU"]  # from below; none is pooled
     assert canvas.axes[0].get_xlabel().endswith("[%]")
-    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}6 runs" in caption
+    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs" in caption
 
 
 def test_a_caption_begins_with_the_backend_where_every_path_is_another() -> None:

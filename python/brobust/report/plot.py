@@ -336,11 +336,9 @@ def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
     return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
-def caption(
-    runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Sequence[str] = (), point: Sequence[str] = ()
-) -> str:
+def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Sequence[str] = ()) -> str:
     """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel.
-    `fields`: what tells cells apart besides the axes. `point`: what tells the figure's points apart, if not cells."""
+    `fields`: what tells cells apart besides the axes."""
     durations = sorted(set(runs["duration_s"].to_list()))
     seconds = "-".join(f"{one:g}" for one in dict.fromkeys([durations[0], durations[-1]]))
     fixed = []
@@ -362,7 +360,7 @@ def caption(
     if len(slices) == 1:
         drivers = contended["driver"].unique()
         fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
-    count = runs_of_a_cell(measured, point or [*(summary.varying(measured) or ["cc"]), *fields])
+    count = runs_of_a_cell(measured, [*(summary.varying(measured) or ["cc"]), *fields])
     n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height

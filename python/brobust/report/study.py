@@ -106,7 +106,6 @@ def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str
     runs, kind = plot.with_lines(runs, figure.lines), PANELS[figure.kind]
     others, places = _places(runs)
     colors = {name: style[0] for name, style in plot.styles(runs["cc"].unique()).items()}
-    places = places[:MAX_COLUMNS]
     with plot.new_figure(2.0 + 3.0 * len(places), 1.6 + 1.9 * len(colors)) as canvas:
         grid = canvas.subplots(
             len(colors), len(places), squeeze=False, sharex=True, sharey="row" if kind.one_scale else False
@@ -144,24 +143,25 @@ def _places(runs: pl.DataFrame) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
-    """Draw a bar for each control: the median of its runs, with the median's confidence interval and every run."""
+    """Draw a bar for each cell: the median of its runs, with the median's confidence interval and every run."""
     chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
-    values = evidence.values(figure.value).filter(pl.col("run").is_in(runs["run"].implode()))
-    controls = sorted(values["cc"].unique(), key=plot.control_order, reverse=True)  # drawn from below
-    with plot.new_figure(8, 1.6 + 0.45 * len(controls), font=10) as canvas:
+    runs = plot.with_lines(runs, _places(runs)[0])
+    values = evidence.values(figure.value).drop("cc").join(runs.select("run", "cc"), on="run")
+    cells = sorted(values["cc"].unique(), key=plot.control_order, reverse=True)  # drawn from below
+    with plot.new_figure(8, 1.6 + 0.45 * len(cells), font=10) as canvas:
         axes = canvas.subplots()
-        for place, control in enumerate(controls):
-            each = (values.filter(cc=control)["value"].sort() * plot.scale(figure.value)).to_list()
+        for place, cell in enumerate(cells):
+            each = (values.filter(cc=cell)["value"].sort() * plot.scale(figure.value)).to_list()
             median = statistics.median(each)
             low, high = confidence.of_median(each) or (median, median)
             axes.barh(place, median, height=0.6, color=plot.STYLES[0][0], alpha=0.75)
             axes.errorbar(median, place, xerr=[[median - low], [high - median]], color="black", capsize=3)
             axes.plot(each, [place] * len(each), color="black", marker=".", markersize=4, linestyle="none")
-        axes.set_yticks(range(len(controls)), controls)
+        axes.set_yticks(range(len(cells)), cells)
         axes.set_xlim(left=0)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(plot.VALUES[figure.value])
-        return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat, point=["cc"]))
+        return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat))
 
 
 # What stands in a square, so that a verdict needs no colour; and its colour.
@@ -212,11 +212,12 @@ DISTRIBUTIONS = {
 
 
 def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str, file: Path) -> list[Path]:
-    """Draw a distribution over packets: a panel for each control and CPU share, a line for each value of the axis
-    `lines`; all runs of a cell together."""
+    """Draw a distribution over packets: a panel for each control and CPU share, a line for each cell of them, named
+    first after the axes `lines`; all runs of a cell together."""
     column, label, end = DISTRIBUTIONS[figure.kind]
+    axes_of_lines = [axis for axis in dict.fromkeys([*figure.lines, *_places(runs)[0]]) if axis != "share"]
     # Only what is left of a line's name without its control, which the panel says.
-    names = plot.with_lines(runs, figure.lines)["cc"].str.strip_prefix(runs["cc"] + ", ")
+    names = plot.with_lines(runs, axes_of_lines)["cc"].str.strip_prefix(runs["cc"] + ", ")
     named = runs.with_columns(names.alias("line"))
     shares, controls = named["share"].unique().sort(descending=True), named["cc"].unique().sort()
     # Where there are more lines than styles, the styles come again as wide lines.
