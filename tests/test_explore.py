@@ -19,8 +19,9 @@ import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
 import made_up
+from brobust import backends
 from brobust.dataset import RUNS, Dataset, Measured, flow_columns, recordings, scenario_columns
-from brobust.errors import BadInput
+from brobust.errors import BadInput, MissingSupport
 from brobust.explore import figures, recorded
 from brobust.explore.answers import Answers, Superseded
 from brobust.explore.server import Server
@@ -54,10 +55,12 @@ def _served(answers: Answers) -> Iterator[Server]:
             server.shutdown()
 
 
-def _ask(server: Server, method: str = "POST", path: str = "/run", **headers: str) -> tuple[int, dict[str, str], bytes]:
+def _ask(
+    server: Server, method: str = "POST", path: str = "/run", asked: object = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     given = {"X-Brobust-Token": server.token, **{name.replace("_", "-"): value for name, value in headers.items()}}
     with closing(HTTPConnection("127.0.0.1", server.server_port, timeout=60)) as connection:
-        body = json.dumps({"fields": SCENARIO, "controls": ["bbr"]}) if method == "POST" else None
+        body = json.dumps(asked or {"fields": SCENARIO, "controls": ["bbr"]}) if method == "POST" else None
         connection.request(method, path, body, given)
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
@@ -83,6 +86,31 @@ def test_only_the_page_itself_is_answered() -> None:
         assert _ask(server, Origin=own)[0] == 200 and answers.questions == ["run"]
 
 
+def test_what_is_no_question_is_refused_and_no_mistake_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: object) -> None:
+        raise MissingSupport("nothing is measured here")
+
+    monkeypatch.setattr(backends, "opened", opened)
+    dataset = made_up.dataset(tmp_path / "data", Grid({"kernel": "virtual-6.12"}))
+    answers = Answers(dataset, _recording(tmp_path / "recorded.jsonl"))
+    odd: list[Any] = [None, [], ["a"], {}, {"a": 1}, 5, -1, 1e300, 10**30, float("nan"), True, "", "a" * 300, "\ud800"]
+    questions = {
+        "run": ("fields", "controls"), "explain": ("fields", "cc", "run"), "file": ("kind", "fields", "cc", "run"),
+        "cells": ("x", "y", "metric"), "look": ("run",), "socket": ("key",), "about": ("x",), "": ("x",),
+    }  # fmt: skip
+    asked: list[tuple[str, object]] = [("run", [1]), ("run", {"fields": {}, "controls": ["bbr", 5]})]
+    asked += [("run", {"fields": {"path": {"buffer": one}, "pacing": one}, "controls": ["bbr"]}) for one in odd]
+    asked += [("socket", {"key": ["", one, "", ""]}) for one in odd]
+    asked += [("socket", {"key": [one, 1, "", ""]}) for one in odd]
+    usual = {"kind": "pcapng", "x": "cc", "y": "cc", "metric": "throughput_mbps", "cc": "bbr", "controls": ["bbr"]}
+    for name, parameters in questions.items():
+        given = {key: usual[key] for key in parameters if key in usual}
+        asked += [(name, {**given, parameter: one}) for parameter in parameters for one in odd]
+    with _served(answers) as server:
+        statuses = [(*question, _ask(server, path=f"/{question[0]}", asked=question[1])) for question in asked]
+    assert [one for one in statuses if one[2][0] not in (200, 400, 404)] == []
+
+
 def test_an_answer_can_be_neither_framed_nor_read_by_others() -> None:
     with _served(Asked()) as server:
         status, headers, page = _ask(server, "GET", f"/?token={server.token}")
@@ -102,12 +130,14 @@ def test_an_answer_can_be_neither_framed_nor_read_by_others() -> None:
         ({"kernel": "/tmp/kernel"}, "kernel"),
         ({"backend": "vm"}, "backend"),
         ({"path": [1]}, "path"),
+        (["path"], "fields: give a table"),
+        (None, "fields: give a table"),
         ({"path": {"bandwidth": "9gbit"}}, "copy it as a command"),
         ({"duration": "1000s"}, "copy it as a command"),
         ({"contention": {"share": "7"}}, "contention.share"),
     ],
 )
-def test_what_the_page_may_not_ask_is_refused(fields: dict[str, Any], why: str) -> None:
+def test_what_the_page_may_not_ask_is_refused(fields: Any, why: str) -> None:
     with pytest.raises(BadInput, match=why):
         next(Answers().answer_run(fields, ["bbr"]))
 

@@ -16,7 +16,7 @@ from brobust import api, backends, extras, files, units
 from brobust.analysis import departures, summary
 from brobust.analysis.axes import NAMED, axis_value, heading, in_order
 from brobust.backends.base import Backend
-from brobust.dataset import Dataset, OfRun, find
+from brobust.dataset import Dataset, OfRun, OneRun, find
 from brobust.dataset.recordings import Sweeps
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.explore import figures, recorded
@@ -115,7 +115,7 @@ class Answers:
         """Explain the run of a scenario with this control, or a run of the dataset."""
         with self._measures() as backend:
             if fields is None:
-                chosen = find(self._opened(), run)
+                chosen = self._run(run)
                 found = api.explain(chosen, chosen.run(), backend=backend)
             else:
                 (requested,) = _runs(fields, [cc])
@@ -131,7 +131,7 @@ class Answers:
             extras.require("a timeline")
         shown: OfRun
         if fields is None:
-            shown = find(self._opened(), run)
+            shown = self._run(run)
         else:
             (requested,) = _runs(fields, [cc], {"samples": "ack", "packets": True})
             with self._measures() as backend:
@@ -176,7 +176,7 @@ class Answers:
 
     def answer_look(self, run: str) -> Answer:
         """Answer with a run of the dataset over time."""
-        chosen = find(self._opened(), run)
+        chosen = self._run(run)
         flows = chosen.runs.sort("flow")
         of_several = f" (flow {flows['flow'][0]} of {flows.height})" if flows.height > 1 else ""
         yield {"cc": f"{flows['cc'][0]}{of_several}", "run": chosen.id, **_over_time(chosen)}
@@ -186,6 +186,11 @@ class Answers:
         if self._recording is None:
             raise BadInput("no recording is open; give one of `brobust watch --record` to `brobust explore`")
         yield recorded.socket(self._recording, key)
+
+    def _run(self, run: str) -> OneRun:
+        if not isinstance(run, str):
+            raise BadInput("run: give the beginning of its id")
+        return find(self._opened(), run)
 
     def _opened(self) -> Dataset:
         if self._dataset is None:
@@ -200,6 +205,8 @@ def _cell(row: dict[str, Any] | None) -> dict[str, Any] | None:
 def _runs(fields: dict[str, Any], controls: list[str], recorded: dict[str, Any] | None = None) -> list[Run]:
     """Return the runs that the page asks for; refuse what it may not ask for. `recorded`: fields that say what of them
     is recorded, else as many samples as are drawn."""
+    if not isinstance(fields, dict):
+        raise BadInput("fields: give a table of them")
     for name, value in fields.items():
         allowed = FIELDS.get(name, set())
         if allowed is not None and (not isinstance(value, dict) or set(value) - allowed):
