@@ -19,9 +19,10 @@ import tomli_w
 
 from brobust.analysis import agreement
 from brobust.backends.doctor import CheckResult, for_report
+from brobust.cli import app
 from brobust.host import machine
 from brobust.report import validation as drawing
-from conftest import Brobust
+from conftest import Brobust, json_lines
 
 ROOT = Path(__file__).parent.parent
 
@@ -79,6 +80,15 @@ def test_a_report_names_neither_machine_nor_owner(tmp_path: Path, monkeypatch: p
     for secret in ("4711", str(tmp_path), str(ROOT), socket.gethostname(), getpass.getuser()):
         assert not re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", without_check), secret
     assert 'kernel = "6.9.1-cloud-amd64"' in text and 'cpus = "ok: 2 usable"' in text and 'cc = "own"' in text
+
+
+def test_beside_a_report_json_is_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("brobust.backends.doctor.all_checks", lambda: [CheckResult("cpus", "ok", "2 usable")])
+    app(["doctor", "--json", "--report", str(tmp_path / "report.toml")], standalone_mode=False)
+    assert [one["check"] for one in json_lines(capsys.readouterr().out)] == ["cpus"]
+    assert 'cpus = "ok: 2 usable"' in (tmp_path / "report.toml").read_text()
 
 
 @pytest.mark.parametrize("command", ["doctor", "validate"])

@@ -58,6 +58,7 @@ def doctor(
             console.print(line, soft_wrap=True)
     if report:
         machine.write(report, checks=doctor.for_report(results))
-        console.print(f"{report}: written; docs/fidelity.md says where to send it", soft_wrap=True)
+        if not as_json:
+            console.print(f"{report}: written; docs/fidelity.md says where to send it", soft_wrap=True)
     if lacking := ", ".join(result.check for result in results if result.status == "missing"):
         raise MissingSupport(f"this machine cannot run the vm backend; missing: {lacking}")
