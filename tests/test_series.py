@@ -336,6 +336,20 @@ def test_a_sweep_of_more_cells_and_fewer_repeats_leaves_no_run_without_its_scena
     assert dataset.runs().height == 2 * 3 + 1
 
 
+def test_where_nothing_is_left_to_measure_it_is_said_and_where_the_data_are(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
+    Path("mine.toml").write_text(SWEPT)
+    sweep = ["sweep", "mine.toml", "--scale", "smoke", "--out", "data", "--json"]
+    app(sweep, standalone_mode=False)
+    capsys.readouterr()
+    app(sweep, standalone_mode=False)
+    again = capsys.readouterr()
+    assert (again.out, again.err) == ("", "nothing is left to measure: data holds all runs of these 2 cells\n")
+
+
 @pytest.mark.parametrize(("outcomes", "ends_well"), [
     (["ok", "failed", "unfaithful"], True), (["unfaithful", "failed"], False), (["unfaithful"], False),
 ])  # fmt: skip

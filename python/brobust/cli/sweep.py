@@ -286,9 +286,9 @@ def _measure(
         seconds = expected_time.expected_seconds(left, dataset, jobs)
         about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
         text = f"{len(left)} runs of {len(grid.scenarios)} cells; they take about {about} on this machine"
-        Console(stderr=not dry_run).print(text, highlight=False)
-    elif dry_run:
-        print(f"0 runs of {len(grid.scenarios)} cells: {directory} holds all of them")
+    else:
+        text = f"nothing is left to measure: {directory} holds all runs of these {len(grid.scenarios)} cells"
+    Console(stderr=not dry_run).print(text, soft_wrap=True, highlight=False)
     if dry_run:
         return None
     if dataset is None:
