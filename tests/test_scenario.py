@@ -44,6 +44,21 @@ def test_an_undisturbed_run_is_measured_once_however_many_timeslices_the_others_
     assert Grid({"contention": {"vcpus": [1, 2], "share": 1, "timeslice": ["1ms", "10ms"]}}).size == 2
 
 
+def test_grids_together_have_each_run_once_and_tell_what_those_of_each_are_called() -> None:
+    cc = {"flows": [{"cc": "bbr"}]}
+    grids = [
+        Grid({"contention": {"share": [1, 0.5], "timeslice": slices}, "repeat": repeat, **cc})
+        for slices, repeat in (("1ms", 1), (["10ms", "1ms"], 2))
+    ]
+    both = Grid.together(grids)
+    assert both.fields == {"grids": [grid.fields for grid in grids]}
+    assert {run.id for run in both.runs()} == {run.id for run in Grid(both.fields).runs()}
+    assert [len(grid.runs()) for grid in (*grids, both)] == [2, 6, 6]
+    assert set(both.ids_of(grids[0])) == {run.id for run in grids[0].runs()}
+    assert set(both.ids_of(grids[1])) == {run.id for run in both.runs()} != {run.id for run in grids[1].runs()}
+    assert grids[1].with_all_of(Grid({"contention": {"share": 0.5}, **cc})) is grids[1]
+
+
 def test_the_order_is_shuffled_and_the_seed_decides_it() -> None:
     first, again, other = (Grid.from_flags({"seed": seed, "repeat": 4}).runs() for seed in (1, 1, 2))
     assert [run.id for run in first] == [run.id for run in again]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, BrobustError, RunFailed, WriteFailed
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Grid, Run, Scenario
+from brobust.scenario import grid as scenario_grid
 from brobust.series import expected_time, runner
 from brobust.study import STUDIES
 from conftest import Brobust
@@ -348,6 +350,49 @@ def test_where_nothing_is_left_to_measure_it_is_said_and_where_the_data_are(
     app(sweep, standalone_mode=False)
     again = capsys.readouterr()
     assert (again.out, again.err) == ("", "nothing is left to measure: data holds all runs of these 2 cells\n")
+
+
+UNDISTURBED_TOO = """
+paper = "mine"
+figure = "{number}"
+title = "t"
+[grid]
+flows = [{{ cc = "bbr" }}]
+contention = {{ share = [1, 0.5], timeslice = "{number}ms" }}
+kernel = "virtual-6.12"
+[scale.smoke]
+repeat = 1
+[[figures]]
+name = "nowhere"
+title = "t"
+where = {{ rtt_ms = 77 }}
+[[claims]]
+id = "X{number}"
+text = "t"
+checks = [{{ rule = "at_least", value = 0.5, where = {{ share = 1 }} }}]
+"""
+
+
+def test_an_undisturbed_cell_of_two_studies_is_measured_once_and_is_evidence_of_both(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where their timeslices are others: it has none. And their scenarios are made once, which takes seconds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
+    Path("studies").mkdir()
+    for number in (1, 2):
+        (tmp_path / f"studies/{number}.toml").write_text(UNDISTURBED_TOO.format(number=number))
+    made, make = [], scenario_grid.scenario
+    monkeypatch.setattr(scenario_grid, "scenario", lambda *given, **more: made.append(given) or make(*given, **more))
+    reproduce = ["reproduce", "studies", "--scale", "smoke", "--out", "out"]
+    app([*reproduce, "--dry-run"], standalone_mode=False)
+    said = capsys.readouterr()
+    assert said.out.startswith("3 runs of 3 cells") and len(made) == 4
+    not_drawn = "figure nowhere is not drawn: its where selects none of these runs"
+    assert said.err.splitlines() == [f"mine-1: {not_drawn}", f"mine-2: {not_drawn}"]
+    app([*reproduce, "--json"], standalone_mode=False)
+    assert [json.loads(line)["verdict"] for line in capsys.readouterr().out.splitlines()] == ["holds", "holds"]
+    assert pl.read_csv("out/cells.csv")["figure"].to_list() == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(("outcomes", "ends_well"), [

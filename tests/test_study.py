@@ -668,10 +668,46 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
     several = [Grid({**rtts, **flows}), Grid({"path": {"rtt": "10ms"}, "contention": {"share": [1, 0.5]}, **flows})]
     scenarios = [one for grid in several for one in grid.as_written]
     if said is None:
-        check(study, scenarios)
+        assert check(study, scenarios) == []
         return
     with pytest.raises(BadInput, match=re.escape(said)):
         check(study, scenarios)
+
+
+def test_a_figure_without_runs_is_named_before_any_is_measured() -> None:
+    figures = [Figure(name=f"of-{rtt}", title="t", where={"rtt_ms": rtt}) for rtt in (10, 20)]
+    study = model.Study(paper="mine", figure="1", title="t", figures=figures)
+    (said,) = check(study, Grid({"contention": {"share": [1, 0.5]}}).as_written)
+    assert said == "mine-1: figure of-20 is not drawn: its where selects none of these runs"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"path": {"buffer": ["0.12bdp", "0.125bdp"]}}, ["path.buffer"]),
+        (
+            {"duration": ["2s", "3s"], "receiver": {"share": 0.5, "timeslice": ["1ms", "2ms"]}},
+            ["duration, receiver.ti"],
+        ),
+        ({"path": {"buffer": ["0.12bdp", "0.13bdp"]}, "seed": [1, 2]}, []),
+    ],
+)
+def test_cells_that_claims_do_not_tell_apart_are_named_before_any_is_measured(
+    fields: dict[str, Any], said: list[str]
+) -> None:
+    study = model.Study(paper="mine", figure="1", title="t")
+    notes = check(study, Grid({**fields, "path": {"bandwidth": "100mbit", **fields.get("path", {})}}).as_written)
+    assert len(notes) == len(said)
+    for note, names in zip(notes, said, strict=True):
+        assert note.startswith(f"mine-1: runs that differ in {names}") and note.endswith("in sheets")
+
+
+@pytest.mark.parametrize("grids", [5, ["x"], "x"])
+def test_grids_that_are_none_are_refused(grids: Any) -> None:
+    study = model.Study(paper="mine", figure="1", title="t", scale={Scale.QUICK: {"grids": grids}})
+    for one in (study, study.with_fields({"duration": "3s"})):
+        with pytest.raises(BadInput, match=r"grids: .* is not a list of tables"):
+            model.grid([one], Scale.QUICK, "virtual")
 
 
 def test_on_the_kernels_of_the_command_a_claim_that_compares_kernels_is_not_judged() -> None:

@@ -121,11 +121,10 @@ def reproduce(
     every = _asked_for(model.of_paper(paper), kernel, settings)
     claims = {claim.id: claim for study in every for claim in study.claims}
     directory = out or Path(f"{studies[0].paper}-{backend}-{scale}")
-    grid = model.grid(studies, scale, backend)
+    grids = model.grids(studies, scale, backend)
+    grid = Grid.together([of_it for _, of_it in grids])
     _check_written(grid, directory / "data", jobs, cluster, insecure)
-    grids = [(study, Grid(fields)) for study in studies if (fields := study.fields(scale, backend)) is not None]
-    for study, of_it in grids:
-        drawing.check(study, of_it.as_written)
+    notes = [note for study, of_it in grids for note in drawing.check(study, of_it.as_written)]
     if not dry_run:
         extras.require("brobust reproduce")
     from brobust.analysis import twins
@@ -134,12 +133,14 @@ def reproduce(
     from brobust.cli.measuring import MEASURED, require
     from brobust.report.console import Console
 
+    for note in notes:
+        Console(stderr=True).print(note, soft_wrap=True, highlight=False)
     dataset = _measure(grid, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if dataset is None:
         return
     require(grid, dataset, MEASURED)
     tables = Tables(dataset)
-    measured = [(study, Evidence(tables, [run.id for run in of_it.runs()])) for study, of_it in grids]
+    measured = [(study, Evidence(tables, grid.ids_of(of_it))) for study, of_it in grids]
     twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
     verdicts: list[Verdict] = []
     for study, evidence in measured:

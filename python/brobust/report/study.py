@@ -21,7 +21,7 @@ from brobust.analysis.twins import Twin
 from brobust.dataset import RUNS, flow_columns, frame, scenario_columns
 from brobust.errors import BadInput
 from brobust.report import plot
-from brobust.scenario import Run, Scenario
+from brobust.scenario import Run, Scenario, differences
 from brobust.study.model import Figure, Study
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def draw(study: Study, evidence: Evidence, directory: Path, twinned: Sequence[Tw
             yield from _panels(runs, evidence, figure, heading, directory / name)
 
 
-def check(study: Study, scenarios: Sequence[Scenario]) -> None:
-    """Refuse figures that cannot be drawn of runs of these scenarios, before any is measured."""
+def check(study: Study, scenarios: Sequence[Scenario]) -> list[str]:
+    """Refuse figures that cannot be drawn of runs of these scenarios, before any is measured. Return in sentences what
+    the user may not expect: figures that none of them belongs to, and cells that are not told apart."""
     ok = {"outcome": "ok", "throughput_mbps": 1.0}
     rows = [
         {**scenario_columns(Run(scenario=one, repeat=0)), **columns, **ok}
@@ -72,27 +73,43 @@ def check(study: Study, scenarios: Sequence[Scenario]) -> None:
     flows = frame(rows, RUNS)
     runs = summary.runs(flows)
     by_hash = {one.hash: one for one in scenarios}
+    said = [*_taken_for_one(study, runs, scenarios)]
     for figure in study.figures:
         chosen = select(runs, figure.where)
+        if chosen.is_empty():
+            said.append(f"{study.name}: figure {figure.name} is not drawn: its where selects none of these runs")
+            continue
         its = [by_hash[name] for name in chosen["scenario"]]
         table = PANELS[figure.kind].table if figure.kind in PANELS else ""
-        if its and figure.kind in DISTRIBUTIONS and not any(one.packets for one in its):
+        if figure.kind in DISTRIBUTIONS and not any(one.packets for one in its):
             raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs packets = true in the grid")
-        if its and table == "samples" and all(one.samples is None for one in its):
+        if table == "samples" and all(one.samples is None for one in its):
             raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs samples in the grid")
-        if its and figure.kind in PANELS:
+        if figure.kind in PANELS:
             others, places = _places(plot.with_lines(chosen, figure.lines))
             if len(places) > MAX_COLUMNS:
                 raise BadInput(
                     f"{study.name}: figure {figure.name}: {len(places)} panels for each control (by "
                     f"{', '.join(others)}), and {MAX_COLUMNS} fit; choose fewer runs by where"
                 )
-        if its and figure.kind == "throughput":
+        if figure.kind == "throughput":
             values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(1.0))
             try:
                 throughput_figure(flows.filter(pl.col("run").is_in(chosen["run"].implode())), figure, values)
             except BadInput as refusal:
                 raise BadInput(f"{study.name}: figure {figure.name}: {str(refusal).replace('--x', 'x')}") from None
+    return said
+
+
+def _taken_for_one(study: Study, runs: pl.DataFrame, scenarios: Sequence[Scenario]) -> Iterator[str]:
+    """Yield a sentence if several scenarios are the same on every axis of cells: buffers have two decimals there."""
+    of_cells = runs.group_by(CELL).agg(pl.col("scenario").unique())["scenario"].to_list()
+    if several := [hashes for hashes in of_cells if len(hashes) > 1]:
+        fields = differences.fields(scenarios)
+        names = [name for hashes in several for name in differences.names([fields[one] for one in hashes], ["seed"])]
+        if names:
+            apart = ", ".join(sorted(set(names)))
+            yield f"{study.name}: runs that differ in {apart} alone are taken for one cell by claims and in sheets"
 
 
 def throughput_figure(flows: pl.DataFrame, figure: Figure, values: pl.DataFrame | None) -> plot.ThroughputFigure:

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,11 +66,28 @@ class Grid:
         ours, theirs = self._written, begun._written
         return bool(ours == theirs or ours == _without_kernels(theirs))
 
+    @classmethod
+    def together(cls, grids: Sequence[Grid]) -> Grid:
+        """Return a grid of the runs of all these grids. A cell that two of them have is measured once."""
+        whole = cls.__new__(cls)  # without making the scenarios again
+        whole._written = {"grids": [own for grid in grids for own in _wholes(grid._written)]}
+        _parts(whole._written)  # which refuses too many cells
+        of_all = itertools.chain.from_iterable(grid._repeats_as_written.items() for grid in grids)
+        whole._repeats_as_written = _each_once(of_all)
+        return whole
+
     def with_all_of(self, other: Grid) -> Grid:
         """Return a grid of the runs of both: this one, if it has all of the other's."""
         if {run.id for run in other.runs()} <= {run.id for run in self.runs()}:
             return self
-        return Grid({"grids": [*_wholes(self.fields), *_wholes(other.fields)]})
+        return Grid.together([self, other])
+
+    def ids_of(self, part: Grid) -> list[str]:
+        """Return the runs of one of the grids that this one was made of, as they are called here: of an undisturbed
+        cell, which another of them may have with another timeslice, it has one."""
+        here = {one.without_idle_fields: one for one in self.scenarios}
+        of_part = part._on_this_machine.repeats.items()
+        return [Run(here[one.without_idle_fields], number).id for one, repeat in of_part for number in range(repeat)]
 
     @cached_property
     def _on_this_machine(self) -> _OnThisMachine:
@@ -149,18 +166,30 @@ def _without_kernels(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Scenario, int]:
-    """Return the scenarios, each with its repeats. One that is in several grids is measured once, with the largest
-    number of repeats that one of them asks for; so is an undisturbed one that is there with several timeslices."""
+    """Return the scenarios, each with its repeats."""
+    return _each_once(
+        (scenario(_point(whole, values), as_written=as_written), repeat)
+        for whole, axes, repeat in _parts(fields)
+        for values in itertools.product(*axes)
+    )
+
+
+def _parts(fields: Mapping[str, Any]) -> list[tuple[dict[str, Any], list[list[Any]], int]]:
+    """Return each cross product with the values of each of its fields, and its repeats."""
     parts = [(whole, *_axes(whole)) for whole in _wholes(fields)]
     if (cells := sum(math.prod(map(len, axes)) for _, axes, _ in parts)) > MAX_CELLS:
         raise BadInput(f"the lists span {cells} cells; give shorter lists, which span at most {MAX_CELLS}")
+    return parts
+
+
+def _each_once(cells: Iterable[tuple[Scenario, int]]) -> dict[Scenario, int]:
+    """Return scenarios with their repeats. One that is there several times is measured once, with the largest number of
+    repeats; so is an undisturbed one that is there with several timeslices."""
     repeats: dict[Scenario, int] = {}
     firsts: dict[Scenario, Scenario] = {}
-    for whole, axes, repeat in parts:
-        for values in itertools.product(*axes):
-            one = scenario(_point(whole, values), as_written=as_written)
-            first = firsts.setdefault(one.without_idle_fields, one)
-            repeats[first] = max(repeat, repeats.get(first, 0))
+    for one, repeat in cells:
+        first = firsts.setdefault(one.without_idle_fields, one)
+        repeats[first] = max(repeat, repeats.get(first, 0))
     return repeats
 
 

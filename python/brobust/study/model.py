@@ -108,8 +108,9 @@ class Study(BaseModel, extra="forbid", frozen=True):
         fields = override(self.grid, self.scale.get(scale, {}))
         if backend == "vm":
             fields = override(fields, self.vm[scale])
-        if "grids" in fields:
-            fields = {**fields, "grids": [override(own, self._given) for own in fields["grids"]]}
+        if isinstance(several := fields.get("grids"), list):  # Grid refuses what is no list of tables
+            own = [override(one, self._given) if isinstance(one, dict) else one for one in several]
+            fields = {**fields, "grids": own}
         return {"seed": 1, **override(fields, self._given), "backend": backend}
 
 
@@ -246,16 +247,18 @@ def _number(figure: str) -> tuple[bool, int, str]:
     return not figure[:1].isdigit(), int(digits or 0), figure
 
 
-def grid(studies: Sequence[Study], scale: Scale, backend: str) -> Grid:
-    """Return one grid for all these studies. A cell that two of them need is measured once."""
-    parts: list[dict[str, Any]] = []
-    for study in studies:
-        if (fields := study.fields(scale, backend)) is not None:
-            common = {key: value for key, value in fields.items() if key != "grids"}
-            parts += [override(common, own) for own in fields.get("grids", [{}])]
-    if not parts:
+def grids(studies: Sequence[Study], scale: Scale, backend: str) -> list[tuple[Study, Grid]]:
+    """Return those of the studies that are measured at this scale on this backend, each with its grid."""
+    of_each = [(study, study.fields(scale, backend)) for study in studies]
+    found = [(study, Grid(fields)) for study, fields in of_each if fields is not None]
+    if not found:
         names = ", ".join(study.name for study in studies)
         raise BadInput(
             f"{names}: not measured at scale {scale} on backend {backend}; give another --scale or --backend"
         )
-    return Grid({"grids": parts})
+    return found
+
+
+def grid(studies: Sequence[Study], scale: Scale, backend: str) -> Grid:
+    """Return one grid for all these studies. A cell that two of them need is measured once."""
+    return Grid.together([of_it for _, of_it in grids(studies, scale, backend)])
