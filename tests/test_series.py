@@ -352,6 +352,31 @@ def test_where_nothing_is_left_to_measure_it_is_said_and_where_the_data_are(
     assert (again.out, again.err) == ("", "nothing is left to measure: data holds all runs of these 2 cells\n")
 
 
+def test_a_study_of_which_every_run_failed_leaves_the_others_their_claims(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
+    claim = '[[claims]]\nid = "X{0}"\ntext = "t"\nchecks = [{{ rule = "at_least", value = 0.5 }}]\n'
+    figure = '[[figures]]\nname = "f"\ntitle = "t"\nkind = "bars"\n'
+    Path("studies").mkdir()
+    for number, cc in ((1, "reno"), (2, "bbr")):
+        text = SWEPT.replace('"1"', f'"{number}"').replace('["cubic", "bbr"]', f'"{cc}"')
+        (tmp_path / f"studies/{number}.toml").write_text(text + figure + claim.format(number))
+    measure = Pretended.measure
+
+    def without_reno(backend: Pretended, run: Run) -> Measured:
+        if run.scenario.flows[0].cc == "reno":
+            raise RunFailed("no luck")
+        return measure(backend, run)
+
+    monkeypatch.setattr(Pretended, "measure", without_reno)
+    app(["reproduce", "studies", "--scale", "smoke", "--out", "out", "--json"], standalone_mode=False)
+    verdicts = [json.loads(line)["verdict"] for line in capsys.readouterr().out.splitlines()]
+    assert verdicts == ["not measurable", "holds"]
+    assert pl.read_csv("out/cells.csv")["figure"].to_list() == [2] and (tmp_path / "out/report.html").exists()
+
+
 UNDISTURBED_TOO = """
 paper = "mine"
 figure = "{number}"

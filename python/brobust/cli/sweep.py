@@ -182,6 +182,7 @@ def _write(
     every_cell = [
         cells.table(evidence.runs).insert_column(0, pl.lit(study.figure).alias("figure"))
         for study, evidence in measured
+        if not evidence.runs.is_empty()  # perhaps all of its runs failed
     ]
     files.write(directory / "reproduction.json", json.dumps(about))
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
