@@ -47,6 +47,12 @@ def test_what_differs_beyond_noise_is_told_from_what_does_not(tmp_path: Path) ->
     assert cell.low is not None and cell.high is not None and 10 < cell.low < cell.second - cell.first < cell.high < 13
 
 
+def test_where_nothing_was_measured_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    full, none = _dataset(tmp_path / "full", BEFORE), Dataset.create(tmp_path / "none", Grid({}), {})
+    with pytest.raises(BadInput, match="none holds no measured run"):
+        compare.compare(full, none)
+
+
 def test_a_cell_is_named_by_what_varies_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     """A buffer of some BDPs is one value of an axis, however many bytes it is; an undisturbed run lacks a driver."""
     path = {"rtt": ["5ms", "40ms"], "buffer": ["1bdp", "4bdp"]}

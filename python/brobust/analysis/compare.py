@@ -42,6 +42,9 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     """Return the cells that both datasets have. A cell differs where the confidence interval of the difference lies
     beyond `tolerance` times the first median."""
     runs = [summary.runs(dataset.runs()).filter(pl.col("throughput_mbps").is_not_null()) for dataset in (first, second)]
+    for dataset, rows in zip((first, second), runs, strict=True):
+        if rows.is_empty():
+            raise BadInput(f"{dataset.directory} holds no measured run to compare")
     axes = [axis for axis in AXES if axis not in BETWEEN]
     both, others = summary.told_apart(
         pl.concat(runs), axes, lambda: [*first.grid().scenarios, *second.grid().scenarios]
