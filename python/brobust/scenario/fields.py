@@ -559,7 +559,7 @@ ROWS = (
     # --- runs ------------------------------------------------------------------------------------------------
     Field(
         "duration", TIME, "--duration", RUNS,
-        "Length of each run.",
+        "Length of each run. Where iperf3 sends, as on vm and lab, it does so for whole seconds.",
         default="10s", min=1_000_000_000, max=MAX_TIME,
         column=FieldColumn("duration_s", "number", unit="s"),
     ),
