@@ -656,6 +656,7 @@ def test_two_files_may_not_have_a_claim_of_one_name(tmp_path: Path) -> None:
         ({"kind": "inflight"}, "kind inflight needs samples"),
         ({"x": "share"}, None),
         ({"kind": "over_time", "where": {"rtt_ms": 10}}, None),
+        ({"kind": "bars"}, None),
         ({"kind": "over_time", "where": {"rtt_ms": "2-6"}}, "5 panels for each control (by rtt_ms), and 4 fit"),
     ],
 )
@@ -672,6 +673,14 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
         return
     with pytest.raises(BadInput, match=re.escape(said)):
         check(study, scenarios)
+
+
+def test_more_bars_than_fit_are_refused_before_any_run_is_measured() -> None:
+    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", kind="bars")])
+    rtts = [f"{rtt}ms" for rtt in range(10, 51)]
+    with pytest.raises(BadInput, match="41 bars, and 40 fit; choose fewer runs by where"):
+        check(study, Grid({"path": {"rtt": rtts}}).as_written)
+    assert check(study, Grid({"path": {"rtt": rtts[1:]}}).as_written) == []
 
 
 def test_a_figure_without_runs_is_named_before_any_is_measured() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_COLUMNS = 4
+MAX_BARS = 40
 # What is drawn of a run's samples, and how: pacing, delivery and estimate (2BRobust, figure 6).
 RATES = {
     "pacing_rate_mbps": "pacing rate",
@@ -92,6 +93,10 @@ def check(study: Study, scenarios: Sequence[Scenario]) -> list[str]:
                     f"{study.name}: figure {figure.name}: {len(places)} panels for each control (by "
                     f"{', '.join(others)}), and {MAX_COLUMNS} fit; choose fewer runs by where"
                 )
+        if figure.kind == "bars" and (bars := chosen.select(summary.varying(chosen) or ["cc"]).n_unique()) > MAX_BARS:
+            raise BadInput(
+                f"{study.name}: figure {figure.name}: {bars} bars, and {MAX_BARS} fit; choose fewer runs by where"
+            )
         if figure.kind == "throughput":
             values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(1.0))
             try:
