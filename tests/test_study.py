@@ -409,7 +409,7 @@ def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
     names = [label.get_text() for label in canvas.axes[0].get_yticklabels()]
     assert names == ["bbr, 100% CPU", "bbr, 50% CPU", "cubic, 100% CPU", "cubic, 50% CPU"]  # from below; none is pooled
     assert canvas.axes[0].get_xlabel().endswith("[%]")
-    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs" in caption
+    assert "Bars: median of n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs, lines: its 95" in caption
 
 
 def test_a_caption_begins_with_the_backend_where_every_path_is_another() -> None:

@@ -336,9 +336,15 @@ def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
     return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
-def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Sequence[str] = ()) -> str:
-    """Return what a figure must say to be read alone: conditions, n and what the bars are, backend and kernel.
-    `fields`: what tells cells apart besides the axes."""
+def caption(
+    runs: pl.DataFrame,
+    measured: pl.DataFrame,
+    stat: str,
+    fields: Sequence[str] = (),
+    drawn_as: tuple[str, str] = ("Points", "bars"),
+) -> str:
+    """Return what a figure must say to be read alone: conditions, n, what the medians and their intervals are drawn as,
+    backend and kernel. `fields`: what tells cells apart besides the axes."""
     durations = sorted(set(runs["duration_s"].to_list()))
     seconds = "-".join(f"{one:g}" for one in dict.fromkeys([durations[0], durations[-1]]))
     fixed = []
@@ -367,7 +373,8 @@ def caption(runs: pl.DataFrame, measured: pl.DataFrame, stat: str, fields: Seque
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
     points = f"Points: standard deviation over {n} runs"
     if stat == "median":
-        points = f"Points: median of {n} runs, bars: its 95 % confidence interval (bootstrap), dots: each run"
+        medians, intervals = drawn_as
+        points = f"{medians}: median of {n} runs, {intervals}: its 95 % confidence interval (bootstrap), dots: each run"
     conditions = "; ".join(filter(None, [", ".join(fixed), f"{seconds} s per run"]))
     return f"{conditions}. {points}. {where}, {summary.kernels(runs)}" + (
         f"; {unfaithful} runs unfaithful." if unfaithful else "."

@@ -183,7 +183,7 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
         axes.set_xlim(left=0)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(plot.VALUES[figure.value])
-        return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat))
+        return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat, drawn_as=("Bars", "lines")))
 
 
 # What stands in a square, so that a verdict needs no colour; and its colour.
