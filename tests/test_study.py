@@ -641,6 +641,29 @@ def test_what_no_run_could_be_selected_by_is_refused_before_any_is_measured(
         model.of_paper(str(file))
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ('{ rule = "falls", along = "cc" }', "claim X: along: 'cc' has words, and rule falls compares numbers"),
+        ('{ rule = "reaches", along = "kernel", level = 1, most = 1 }', "claim X: along: 'kernel' has words"),
+        ('{ rule = "reaches", along = "share", level = 1 }', "claim X: rule reaches has neither least nor most"),
+        ('{ rule = "part", at_least = 0.9 }', "claim X: rule part has neither above nor below"),
+        ('{ rule = "ratio", than = { share = 1 } }', "claim X: rule ratio has neither at_least nor at_most"),
+        ('{ rule = "equal", along = "cc", within = 2 }', None),
+    ],
+)
+def test_a_check_that_nothing_could_decide_is_refused_before_any_run_is_measured(
+    tmp_path: Path, rule: str, said: str | None
+) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(f"{STUDY}\n{A_CHECK} = [{rule}]")
+    if said is None:
+        assert len(model.of_paper(str(file))) == 1
+        return
+    with pytest.raises(BadInput, match=said):
+        model.of_paper(str(file))
+
+
 def test_two_files_may_not_have_a_claim_of_one_name(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(WITH_CLAIM)
     (tmp_path / "b.toml").write_text(WITH_CLAIM.replace('figure = "1"', 'figure = "2"'))

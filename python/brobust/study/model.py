@@ -23,6 +23,9 @@ from brobust.scenario import Grid
 from brobust.scenario.grid import one_line, override
 from brobust.study import STUDIES, Scale, papers
 
+BOUNDS = {"ratio": ("at_least", "at_most"), "reaches": ("least", "most"), "part": ("above", "below")}
+"""Of these keys of a rule one has to be there."""
+
 # Files and directories are named after these.
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=60)]
 
@@ -183,6 +186,11 @@ def _misfits_of(check: AnyCheck, name: str) -> Iterator[str]:
     along: str | None = getattr(check, "along", None)
     if along is not None and along not in CELL:
         yield f"{name}: along: {along!r} is not an axis; there are {', '.join(CELL)}"
+    elif along is not None and check.rule != "equal" and not _no_runs().schema[along].is_numeric():
+        yield f"{name}: along: {along!r} has words, and rule {check.rule} compares numbers; give another axis"
+    bounds = BOUNDS.get(check.rule, ())
+    if bounds and all(getattr(check, bound) is None for bound in bounds):
+        yield f"{name}: rule {check.rule} has neither {' nor '.join(bounds)}, and would say nothing; give one"
 
 
 def _no_selection(name: str, where: Mapping[str, Any], axes: Sequence[str]) -> Iterator[str]:
