@@ -664,6 +664,27 @@ def test_a_check_that_nothing_could_decide_is_refused_before_any_run_is_measured
         model.of_paper(str(file))
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"lines": ["timeslice_ms"]},
+        {"lines": ["cc"]},
+        {"kind": "frontier", "where": {"cc": "bbr"}},
+        {"kind": "bars", "value": "rtt_mean_ms"},
+        {"value": "retransmits", "log": True},
+        {"value": "retransmits", "log": True, "stat": "deviation"},
+    ],
+)
+def test_figures_are_drawn_whatever_was_measured(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
+) -> None:
+    """Of one control, of a metric that no run has, of nothing above 0: once all is measured, nothing may fail."""
+    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", **keys)])
+    drawn: list[Any] = []
+    monkeypatch.setattr(plot, "save", lambda canvas, *_, **__: canvas.draw_without_rendering() or drawn.append(1) or [])
+    assert list(draw(study, evidence, tmp_path / "figures")) == [] and len(drawn) == 1
+
+
 def test_two_files_may_not_have_a_claim_of_one_name(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(WITH_CLAIM)
     (tmp_path / "b.toml").write_text(WITH_CLAIM.replace('figure = "1"', 'figure = "2"'))

@@ -158,7 +158,8 @@ class ThroughputFigure:
                 else:
                     axes.set_visible(False)
             # Only now: once a limit is set, the axis no longer scales to later panels.
-            if self._log:
+            # A logarithmic axis needs something above 0: a deviation may be 0, or unknown, in every cell.
+            if self._log and any(axes.dataLim.y1 > 0 for axes in grid.flat):
                 grid[0][0].set_yscale("log")
             else:
                 # Where all values are nearly equal, matplotlib leaves no room above them for the markers.
@@ -195,7 +196,7 @@ class ThroughputFigure:
                 each = points.explode("each")
                 axes.plot(each["x"], each["each"], color=color, marker=".", markersize=3, alpha=0.35, linestyle="none")
         measured = self._ticks(rows)
-        if self.x in LOGARITHMIC:
+        if self.x in LOGARITHMIC and axes.dataLim.x1 > 0:
             axes.set_xscale("log")
         if len(measured) <= 12:
             axes.set_xticks(measured, [f"{x:g}" for x in measured])
@@ -297,8 +298,9 @@ IN_ANOTHER_UNIT = {"buffer_bdp": "buffer_bytes", "buffer_bytes": "buffer_bdp", "
 
 
 def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
-    """Return the runs with the values of these axes in the control's name, and no longer as axes."""
-    for axis in axes:
+    """Return the runs with the values of these axes in the control's name, and no longer as axes. The control itself is
+    there anyway."""
+    for axis in (one for one in axes if one != "cc"):
         several = measured.select(pl.col(axis).n_unique().over("cc") > 1).to_series()
         names = [
             f"{cc}, {axis_phrase(axis, value)}" if named and value is not None else cc
@@ -362,7 +364,7 @@ def caption(
         fixed.append(f"{shares[0] * 100:g} % CPU")
     if measured["replay"].is_not_null().all():
         fixed.append("off-times of a recording")  # a share of 100 % is what was asked for beside it
-    slices = contended["timeslice_ms"].unique().sort()
+    slices = contended["timeslice_ms"].drop_nulls().unique()
     if len(slices) == 1:
         drivers = contended["driver"].unique()
         fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))

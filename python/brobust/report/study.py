@@ -268,7 +268,7 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
 
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
     """Draw what throughput costs: retransmits and RTT against the throughput, a dot for the medians of each cell."""
-    cells = summary.varying(runs)
+    cells = list(dict.fromkeys(["cc", *summary.varying(runs)]))
     sent = evidence.values("retransmit_share").select("run", retransmit_share=pl.col("value") * 100)
     medians = (
         runs.join(sent, on="run")
