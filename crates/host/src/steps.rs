@@ -72,7 +72,7 @@ pub(crate) fn run(command: &[impl AsRef<OsStr> + fmt::Display]) -> std::result::
 fn listen(stderr: &mut Option<ChildStderr>, said: &mut Vec<u8>) {
     let Some(stderr) = stderr else { return };
     let mut part = [0; SAID];
-    // As much as a pipe holds: one that never stops must not keep us here.
+    // Enough to empty a pipe; a command that never stops must not keep us here.
     for _ in 0..64 {
         let Ok(length @ 1..) = stderr.read(&mut part) else { return };
         said.extend_from_slice(&part[..length]);
