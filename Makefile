@@ -32,7 +32,7 @@ demo:
 	else echo "the same on real VMs needs root: make setup, then sudo .venv/bin/brobust demo --backend vm"; fi
 
 test: tools code unit virtual vm
-# What the stages need is there then, and takes each of them seconds to find out.
+# `tools` has installed what the stages need; each would take seconds to look for it again.
 test: export SET_UP = :
 
 tools:
