@@ -109,19 +109,19 @@ def test_a_second_one_does_not_disturb_the_clean_up(tmp_path: Path) -> None:
     assert _said(tmp_path, code) == "clean\n"
 
 
-def test_who_was_told_of_it_is_not_told_again_by_what_comes_after() -> None:
-    script = BEGIN + textwrap.dedent("""
-        from brobust import cli
-        from brobust.errors import Interrupted
+@pytest.mark.parametrize(("error", "status"), [("Interrupted", 130), ("MissingSupport", 2)])
+def test_who_was_told_of_it_is_not_told_again_by_what_comes_after(error: str, status: int) -> None:
+    script = BEGIN + textwrap.dedent(f"""
+        from brobust import cli, errors
         def app(**_):
             try: shoot()
-            except KeyboardInterrupt: raise Interrupted("interrupted; nothing is kept") from None
+            except KeyboardInterrupt: raise errors.{error}("something is not undone") from None
         cli.app = app
         cli.output.end = lambda: time.sleep(0.3)  # a slow machine, where the exception is forgotten long before the end
         cli.main([])
         """)
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
-    assert (ended.returncode, ended.stderr) == (130, "brobust: interrupted; nothing is kept\n")
+    assert (ended.returncode, ended.stderr) == (status, "brobust: something is not undone\n")
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGHUP"])

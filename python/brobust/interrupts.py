@@ -77,8 +77,8 @@ def release() -> None:
 
 
 def end_quietly() -> None:
-    """Raise the exception no more: its command has ended, and is about to say so. When that sentence is printed nobody
-    holds the exception any longer, which would look like one that was lost, and a second sentence would follow."""
+    """Raise the exception no more: the command has ended, and is about to say why. After that nobody holds it any
+    longer; it would look like a lost one, and a second sentence would follow the first."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 

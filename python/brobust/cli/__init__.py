@@ -158,7 +158,7 @@ def _said(error: TyperException) -> str:
 
 
 def _refuse(sentence: str, status: int) -> int:
-    if status == INTERRUPTED:
+    if status:  # the command ends by this; with 0 it goes on
         interrupts.end_quietly()
     with suppress(OSError):  # where nobody can be told, there is the exit status
         print(f"brobust: {printable(' '.join(sentence.split()))}", file=sys.stderr)

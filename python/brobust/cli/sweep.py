@@ -133,8 +133,9 @@ def reproduce(
     from brobust.cli.measuring import MEASURED, require
     from brobust.report.console import Console
 
+    errors = Console(stderr=True)
     for note in notes:
-        Console(stderr=True).print(note, soft_wrap=True, highlight=False)
+        errors.print(note, soft_wrap=True, highlight=False)
     dataset = _measure(grid, directory / "data", jobs, cluster, dry_run=dry_run, as_json=False)
     if dataset is None:
         return
