@@ -395,7 +395,8 @@ def test_a_line_of_a_distribution_is_of_one_cell(tmp_path: Path, monkeypatch: py
 def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grid = Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": ["bbr", "cubic"]}], "repeat": 3})
+    contention = {"share": [1, 0.5], "timeslice": ["5ms", "10ms"]}
+    grid = Grid({"contention": contention, "flows": [{"cc": ["bbr", "cubic"]}], "repeat": 3})
     dataset = made_up.dataset(tmp_path / "data", grid, lambda _: {"throughput_mbps": 9.0})
     evidence = Evidence(Tables(dataset), [run.id for run in grid.runs()])
     figure = Figure(name="a", title="a", kind="bars", value="utilization")
@@ -405,9 +406,10 @@ def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
     assert list(draw(study, evidence, tmp_path / "figures")) == []
     ((canvas, caption),) = saved
     percent = [bar.get_width() for bar in canvas.axes[0].patches]
-    assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 4
+    assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 6
     names = [label.get_text() for label in canvas.axes[0].get_yticklabels()]
-    assert names == ["bbr, 100% CPU", "bbr, 50% CPU", "cubic, 100% CPU", "cubic, 50% CPU"]  # from below; none is pooled
+    cells = ["100% CPU", "50% CPU, 10 ms slices", "50% CPU, 5 ms slices"]  # from below; none is pooled
+    assert names == [f"{cc}, {cell}" for cc in ("bbr", "cubic") for cell in cells]
     assert canvas.axes[0].get_xlabel().endswith("[%]")
     assert "Bars: median of n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs, lines: its 95" in caption
 

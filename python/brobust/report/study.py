@@ -167,7 +167,8 @@ def _places(runs: pl.DataFrame) -> tuple[list[str], list[tuple[Any, ...]]]:
 def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) -> list[Path]:
     """Draw a bar for each cell: the median of its runs, with the median's confidence interval and every run."""
     chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
-    runs = plot.with_lines(runs, _places(runs)[0])
+    # The share first: in a name with timeslices nothing else would tell the cells apart, so it would be left out.
+    runs = plot.with_lines(runs, sorted(_places(runs)[0], key=lambda axis: axis != "share"))
     values = evidence.values(figure.value).drop("cc").join(runs.select("run", "cc"), on="run")
     cells = sorted(values["cc"].unique(), key=plot.control_order, reverse=True)  # drawn from below
     with plot.new_figure(8, 1.6 + 0.45 * len(cells), font=10) as canvas:
