@@ -66,6 +66,18 @@ impl Group {
         Self { path: home.join(format!("brobust-{thread}")), home, is_v2, enabled_cpu }
     }
 
+    /// Refuses if there is such a group already: it is not ours to remove.
+    pub(crate) fn refuse_existing(&self) -> Result<()> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        let path = self.path.display();
+        Err(Refusal::missing_support(format!(
+            "driver quota: the cgroup {path} is there already: end the other brobust that holds this thread or, if none \
+             does, remove it (rmdir {path})"
+        )))
+    }
+
     /// Makes the group and puts the thread there: `timeslice_ns` of CPU in every `period_ns`.
     pub(crate) fn hold(&self, thread: i32, timeslice_ns: u64, period_ns: u64) -> Result<()> {
         self.make(thread, timeslice_ns, period_ns).or_else(|(file, error)| {

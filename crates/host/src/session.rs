@@ -192,6 +192,8 @@ impl Session {
             others.extend(Journal::find(&directory)?.groups);
         }
         let group = cgroups::group_for(thread, &others)?;
+        // What is recorded is removed at the end.
+        group.refuse_existing()?;
         self.record(|journal| journal.groups.push(group.clone()))?;
         group.hold(thread, timeslice_ns, period_ns)?;
         Ok(group)
@@ -286,10 +288,12 @@ fn of_the_living(runtime: &Runtime) -> Result<Vec<(Owner, Journal)>> {
     living.map(read).collect()
 }
 
-/// Refuses a thread that another running brobust has changed, since its state now is not its own.
+/// Refuses a thread that another running brobust has changed, since its state now is not its own. A thread that has ended
+/// may have left its id to another one, which nobody has changed.
 pub fn refuse_held(runtime: &Runtime, thread: i32) -> Result<()> {
     let journals = of_the_living(runtime)?;
-    match journals.iter().find(|(_, journal)| journal.threads.iter().any(|saved| saved.tid == thread)) {
+    let is_held = |saved: &SavedThread| saved.tid == thread && saved.is_same();
+    match journals.iter().find(|(_, journal)| journal.threads.iter().any(is_held)) {
         None => Ok(()),
         Some((owner, _)) => {
             let text = format!("thread {thread} is already under contention by process {}", owner.pid);
@@ -665,6 +669,48 @@ mod tests {
         child.kill().and_then(|()| child.wait()).expect("it has ended");
         assert!(refused.unwrap_err().contains("have just been changed"));
         assert!(held.is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_another_command_holds_is_refused_and_one_that_only_has_its_id_is_not() {
+        let runtime = runtime();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let held = SavedThread::of(child.id() as i32).expect("it lives");
+        let mut earlier = held.clone();
+        earlier.started -= 1;
+        // Process 1 lives.
+        let refused = [held, earlier].map(|thread| {
+            let journal = Journal { threads: vec![thread.clone()], ..Journal::default() };
+            let other = left_by(&runtime, Owner::of(1), &journal);
+            let refused = refuse_held(&runtime, thread.tid);
+            fs::remove_dir_all(other).expect("removed");
+            refused
+        });
+        child.kill().and_then(|()| child.wait()).expect("it has ended");
+        assert!(refused[0].as_ref().unwrap_err().text.contains("is already under contention by process 1"));
+        assert_eq!(refused[1], Ok(()));
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn a_cgroup_that_another_command_has_made_for_the_thread_is_not_removed() {
+        let runtime = runtime();
+        let mut session = begin(&runtime);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let thread = child.id() as i32;
+        let Ok(theirs) = cgroups::group_for(thread, &[]) else {
+            println!("skipped: no CPU controller is mounted");
+            child.kill().and_then(|()| child.wait()).expect("it has ended");
+            return;
+        };
+        fs::create_dir(&theirs.path).expect("made");
+        let refused = session.hold_groups(&[thread], 10_000_000, 40_000_000).map_err(|refusal| refusal.text);
+        let ended = session.end();
+        let is_there = theirs.path.exists();
+        let _ = fs::remove_dir(&theirs.path);
+        child.kill().and_then(|()| child.wait()).expect("it has ended");
+        assert!(refused.as_ref().is_err_and(|text| text.contains("is there already")), "{refused:?}");
+        assert!(is_there && ended.is_ok(), "{ended:?}");
     }
 
     #[test]

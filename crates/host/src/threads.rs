@@ -41,7 +41,7 @@ impl SavedThread {
     }
 
     /// Returns whether the id still belongs to this thread.
-    fn is_same(&self) -> bool {
+    pub(crate) fn is_same(&self) -> bool {
         start_time(self.tid) == Some(self.started)
     }
 
