@@ -4,6 +4,8 @@
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-host");
 
 /// As if the trials of these controls were abandoned and both were still loaded: in a place where /run, and what the kernel
@@ -39,6 +41,35 @@ fn who_cannot_unload_a_control_keeps_its_journal_and_goes_on() {
     let (out, said) = (String::from_utf8_lossy(&cleaned.stdout), String::from_utf8_lossy(&cleaned.stderr));
     assert_eq!(out.lines().collect::<Vec<_>>(), ["status 2", "brb_reno.json", "lock"], "{said}");
     assert!(said.contains("these could not be removed: brb_reno ("), "{said}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn namespaces_for_which_there_are_no_files_cost_those_that_are_read_nothing() {
+    let made = |_| {
+        let mut process = Command::new("unshare");
+        process.args(["--net", "sh", "-c", "echo begun; read end"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = process.spawn().unwrap();
+        process.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        process
+    };
+    let elsewhere: Vec<_> = (0..30).map(made).collect();
+    let watched = Command::new("prlimit")
+        .args(["--nofile=30:30", PROGRAM, "watch", "--netns", "all", "--json", "--count", "4"])
+        .args(["--interval", "50ms", "--window", "1s"])
+        .output()
+        .unwrap();
+    for mut process in elsewhere {
+        process.kill().and_then(|()| process.wait()).unwrap();
+    }
+    let sweeps: Vec<Value> =
+        String::from_utf8_lossy(&watched.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(sweeps.len(), 4, "{}", String::from_utf8_lossy(&watched.stderr));
+    for sweep in sweeps {
+        let unread: Vec<&str> = sweep["unread"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
+        let left_out = unread.iter().filter(|why| why.ends_with("raise ulimit -n")).count();
+        assert!(left_out >= 10 && !unread.iter().any(|why| why.contains("open files")), "{unread:?}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use brobust_host::{Refusal, Result};
 use brobust_sockdiag::{Error, Filter, SockDiag};
+use nix::sys::resource::{getrlimit, Resource};
 use nix::time::{clock_gettime, ClockId};
 
 use crate::cause::Cause;
@@ -31,6 +32,10 @@ pub struct Settings {
     /// host: where the host's directories are mounted.
     pub host_root: PathBuf,
 }
+
+/// Files that are left for reading /proc, for who asks for metrics and for a recording: without them neither the host's
+/// load nor new namespaces would be seen any more.
+const SPARE_FILES: usize = 128;
 
 /// A network namespace that exists.
 #[derive(Default)]
@@ -77,15 +82,25 @@ impl Watch {
     fn open(&mut self) -> Vec<String> {
         let (found, mut unread) = self.settings.namespaces.find();
         self.namespaces.retain(|inode, _| found.iter().any(|one| one.inode == *inode));
+        let opened = self.namespaces.values().filter(|namespace| namespace.sockets.is_some()).count();
+        let mut room = max_sockets().saturating_sub(opened);
         for one in found {
             let namespace = self.namespaces.entry(one.inode).or_default();
-            if namespace.sockets.is_none() {
-                match open(&one) {
-                    Ok(sockets) => namespace.sockets = sockets,
-                    Err(error) => unread.push(error),
-                }
-            }
             namespace.name = label(&one);
+            if namespace.sockets.is_some() {
+                continue;
+            }
+            if room == 0 {
+                unread.push(namespaces::of(&namespace.name, &"too many others are read; raise ulimit -n"));
+                continue;
+            }
+            match open(&one) {
+                Ok(sockets) => {
+                    room -= usize::from(sockets.is_some());
+                    namespace.sockets = sockets;
+                }
+                Err(error) => unread.push(error),
+            }
         }
         unread
     }
@@ -171,6 +186,12 @@ impl Watch {
         };
         flows.into_iter().map(report).collect()
     }
+}
+
+/// Returns how many namespaces may be read at a time: each takes a file.
+fn max_sockets() -> usize {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX));
+    limit - SPARE_FILES.min(limit / 2)
 }
 
 /// Returns the CPU time of this thread.

@@ -19,6 +19,7 @@ use brobust_host::{units, Refusal};
 use brobust_sockdiag::Filter;
 use brobust_watch::{Cause, Namespaces, Settings, Sweeps, Watch};
 use clap::Args;
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
 use crate::{end, interrupt, output, Outcome, Stop};
 use metrics::Metrics;
@@ -34,6 +35,9 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration
 const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600 * MIN_WINDOW_SWEEPS);
 
 const DEFAULT_TOP: usize = 20;
+
+/// Files that are asked for. Whoever may make network namespaces decides how many there are, and each takes memory, too.
+const MAX_FILES: u64 = 8192;
 
 #[derive(Args)]
 pub struct Options {
@@ -107,6 +111,7 @@ pub fn run(options: &Options) -> Outcome {
     let top = if is_metrics_only { 0 } else { options.top.unwrap_or(DEFAULT_TOP) };
 
     interrupt::catch();
+    raise_file_limit();
     let namespaces = match options.netns.as_deref() {
         None => Namespaces::Own,
         Some("all") => Namespaces::All,
@@ -137,6 +142,13 @@ pub fn run(options: &Options) -> Outcome {
         if is_last {
             return end(u8::from(options.once && short_of_cpu > 0));
         }
+    }
+}
+
+/// Lets this process have more files than it has at first, if it may: every network namespace takes one.
+fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(MAX_FILES)), hard);
     }
 }
 
