@@ -330,6 +330,28 @@ def test_all_are_unloaded_although_nobody_reads_what_is_said() -> None:
 
 
 @needs_kernel
+def test_one_that_cannot_be_unloaded_keeps_no_other_one_loaded() -> None:
+    both = {NAME, "brb_vegas"}
+    if set(OURS) & set(AVAILABLE.read_text().split()):
+        pytest.skip("a control of ours is in use on this host")
+    try:
+        for name in both:
+            assert _brobust("cc", "load", name, "--pin").returncode == 0
+        # What is to be restored cannot be read.
+        JOURNAL.unlink()
+        JOURNAL.mkdir()
+        refused = _brobust("cc", "unload", "--all")
+        assert refused.returncode == 2 and f"{NAME}.json cannot be read" in refused.stderr
+        assert "unloaded brb_vegas" in refused.stdout
+        assert both & set(AVAILABLE.read_text().split()) == {NAME}
+    finally:
+        if JOURNAL.is_dir():
+            JOURNAL.rmdir()
+        for name in both:
+            _brobust("cc", "unload", name)
+
+
+@needs_kernel
 def test_a_default_that_nobody_wrote_down_goes_back_to_one_that_is_there(places: list[Path]) -> None:
     """Set a default without recording it, as if the namespace had inherited it from init_net."""
     assert _brobust("cc", "load", NAME, "--pin").returncode == 0

@@ -23,21 +23,29 @@ pub struct Options {
 pub fn run(options: &Options) -> Outcome {
     let runtime = Runtime::of_environment();
     let found = leftovers(&runtime)?;
+    let (mut problems, mut left) = (Vec::new(), Vec::new());
     if !options.dry_run && !found.is_empty() {
         if !nix::unistd::geteuid().is_root() {
             let names = found.iter().map(|(kind, name)| format!("{kind} {name}")).collect::<Vec<_>>().join(", ");
             let text = format!("--clean needs root to remove {names}; run it with sudo");
             return Err(Refusal::missing_support(text).into());
         }
-        clean(&runtime)?;
+        problems = clean(&runtime)?;
+        if !problems.is_empty() {
+            left = leftovers(&runtime)?;
+        }
     }
-    for (kind, name) in &found {
+    for (kind, name) in found.iter().filter(|one| !left.contains(one)) {
         if options.json {
             output::record(&json!({"kind": kind, "name": name, "removed": !options.dry_run}))?;
         } else {
             let done = if options.dry_run { "would remove" } else { "removed" };
             output::line(&format!("{done} {kind} {}", printable(name)))?;
         }
+    }
+    if !problems.is_empty() {
+        let text = format!("these could not be removed: {}", problems.join("; "));
+        return Err(Refusal::missing_support(text).into());
     }
     if found.is_empty() && !options.json {
         output::line("nothing left behind")?;
@@ -52,13 +60,9 @@ fn leftovers(runtime: &Runtime) -> Result<Vec<(&'static str, String)>, Stop> {
     Ok(trials.chain(of_sessions).collect())
 }
 
-/// Removes everything, and refuses if something could not be removed.
-fn clean(runtime: &Runtime) -> Outcome {
+/// Removes everything. Returns what could not be removed, with the reason.
+fn clean(runtime: &Runtime) -> Result<Vec<String>, Stop> {
     let (_, trials) = cc::clean();
     let of_sessions = brobust_host::clean(runtime)?;
-    let problems: Vec<String> = trials.into_iter().chain(of_sessions).collect();
-    if problems.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::missing_support(format!("these could not be removed: {}", problems.join("; "))).into())
+    Ok(trials.into_iter().chain(of_sessions).collect())
 }

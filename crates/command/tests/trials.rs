@@ -20,6 +20,7 @@ const PLACE: &str = r#"
     mount --bind /run/controls /proc/sys/net/ipv4/tcp_available_congestion_control || exit 9
     setpriv --bounding-set=-all --inh-caps=-all -- "$@" >/run/said
     echo "status $?"
+    grep ^removed /run/said
     ls /run/brobust-cc
 "#;
 
@@ -39,7 +40,8 @@ fn who_cannot_unload_a_control_keeps_its_journal_and_goes_on() {
     assert!(said.contains("not undone: brb_reno (loading a congestion control takes root"), "{said}");
     let cleaned = without_capabilities(&["doctor", "--clean"]);
     let (out, said) = (String::from_utf8_lossy(&cleaned.stdout), String::from_utf8_lossy(&cleaned.stderr));
-    assert_eq!(out.lines().collect::<Vec<_>>(), ["status 2", "brb_reno.json", "lock"], "{said}");
+    let removed = "removed congestion control brb_cubic";
+    assert_eq!(out.lines().collect::<Vec<_>>(), ["status 2", removed, "brb_reno.json", "lock"], "{said}");
     assert!(said.contains("these could not be removed: brb_reno ("), "{said}");
 }
 

@@ -41,15 +41,21 @@ pub fn run(options: &Options) -> Outcome {
     interrupt::catch();
     clean_up(options.dry_run);
     let names = options.name.clone().map_or_else(ccload::loaded, |name| vec![name]);
-    let mut said = Ok(());
+    let (mut said, mut problems) = (Ok(()), Vec::new());
     for name in &names {
         if options.dry_run {
             print_plan(options.json, name)?;
-        } else {
-            // Whoever reads no more of what is said, as `head -1`, still wants all of them unloaded.
-            let holders = changes::unload(name)?;
-            said = said.and_then(|()| print_holders(options.json, name, Some(&holders)));
+            continue;
         }
+        match changes::unload(name) {
+            // Whoever reads no more of what is said, as `head -1`, still wants all of them unloaded.
+            Ok(holders) => said = said.and_then(|()| print_holders(options.json, name, Some(&holders))),
+            // One that cannot be unloaded keeps no other one loaded.
+            Err(refusal) => problems.push(refusal.text),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Refusal::missing_support(problems.join("; ")).into());
     }
     said?;
     if names.is_empty() {
