@@ -376,6 +376,20 @@ def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:
 
 @root
 @host
+def test_a_replay_that_is_interrupted_has_not_done_its_work(brobust: Brobust, tmp_path: Path) -> None:
+    recording = tmp_path / "recording.csv"
+    recording.write_text("start_s,duration_ms\n" + "".join(f"{time},200\n" for time in range(60)))
+    with spinning() as pid:
+        command = [BROBUST, "contend", *_thread(pid), "--replay", str(recording)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            _wait_held(process)
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+        assert process.returncode == 130
+
+
+@root
+@host
 def test_it_ends_with_its_thread(brobust: Brobust) -> None:
     with spinning() as pid:
         command = [BROBUST, "contend", *_thread(pid), "--share", "50%", "--json"]

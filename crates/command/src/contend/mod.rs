@@ -40,7 +40,7 @@ pub struct Arguments {
     vm: vcpus::VmOptions,
     #[command(flatten)]
     options: request::Options,
-    /// End after this time [default: at Ctrl-C]
+    /// End after this time [default: at Ctrl-C, or when the recording of --replay ends]
     #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
     seconds: Option<f64>,
     /// Write what the threads got to this Parquet file, as `record` does
@@ -92,7 +92,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn contend(arguments: &Arguments) -> Outcome {
     let Arguments { seconds, force, dry_run, json, ref out, .. } = *arguments;
     let request = arguments.options.request()?;
-    if force && seconds.is_none() && arguments.options.replay.is_none() {
+    let has_end = seconds.is_some() || arguments.options.replay.is_some();
+    if force && !has_end {
         let text = "--force needs --for, since nobody may get a CPU to end the contention; give for example --for 10s";
         return Err(Refusal::bad_input(text).into());
     }
@@ -114,7 +115,8 @@ fn contend(arguments: &Arguments) -> Outcome {
         hold::Task { machine: &machine, request: &request, places: &places, seconds, out: out.as_deref(), force };
     let report = hold::contend(&task, &mut screen)?;
     screen.finish(&report)?;
-    if report.end.is_some_and(|end| end.interrupted) && seconds.is_some() {
+    // Where there is no other end, Ctrl-C is how to end it.
+    if report.end.is_some_and(|end| end.interrupted) && has_end {
         return end(130);
     }
     let is_unfaithful = |row: &report::Row| row.whole.as_ref().is_some_and(|whole| whole.unfaithful.is_some());
