@@ -16,9 +16,9 @@ use crate::{cc, Outcome};
 /// How a command may end; main.rs has the numbers.
 const STATUSES: &[(&str, &str)] = &[
     ("0", "The command did its work and found nothing wrong."),
-    ("1", "It did its work and found something wrong."),
+    ("1", "It found something wrong, or what it found cannot be written: a full disk, for example."),
     ("2", "A value cannot be used, or this machine lacks something. One line on standard error says what, and what to do."),
-    ("130", "It was interrupted by Ctrl-C, and has undone what it had changed."),
+    ("130", "It was interrupted by Ctrl-C, SIGTERM or the end of its terminal, and has undone what it had changed."),
 ];
 
 /// The files of commands whose pages begin with this name.
@@ -150,7 +150,7 @@ mod tests {
         assert!(!all.iter().any(|(name, _)| name.contains("guard")), "hidden commands have no page");
         let (_, cc) = all.iter().find(|(name, _)| *name == "brobust-cc-list").expect("it is there");
         let text = String::from_utf8(page(cc, "brobust-cc-list", &all).expect("written")).expect("text");
-        for part in ["\\-\\-json", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\"", "brobust\\-cc(1)"] {
+        for part in ["\\-\\-json", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\"", "brobust\\-cc(1)", "cannot be written"] {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
     }

@@ -45,9 +45,8 @@ fn session(directory: &Path, silence: f64) {
     if end == End::Stuck {
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         let pid = name.split('-').next().unwrap_or_default();
-        output::remark(&format!(
-            "process {pid} was stopped or stuck for {silence} s; it was killed, and its contention has ended"
-        ));
+        let undone = if problems.is_empty() { ", and what it had changed is undone" } else { "" };
+        output::remark(&format!("process {pid} was stopped or stuck for {silence} s; it was killed{undone}"));
     }
     if !problems.is_empty() {
         output::remark(&format!("not undone: {}; `brobust doctor --clean` tries again", problems.join("; ")));

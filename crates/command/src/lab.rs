@@ -49,7 +49,8 @@ pub struct Agent {
     /// Do not refuse a host on which another brobust is at work
     #[arg(long, conflicts_with = "port")]
     beside_others: bool,
-    /// The directory into which this program was copied: it is removed at once
+    /// The directory into which this program was copied: the copy is removed at once, and the directory if nothing else is
+    /// in it
     #[arg(long, conflicts_with = "port")]
     remove: Option<PathBuf>,
 }
@@ -74,8 +75,8 @@ pub fn run(command: Command) -> Outcome {
 }
 
 fn serve(options: &Agent) -> Outcome {
-    if let Some(directory) = options.remove.as_deref().filter(|directory| is_copy(directory)) {
-        let _ = fs::remove_dir_all(directory);
+    if let Some(directory) = options.remove.as_deref() {
+        remove_copy(directory);
     }
     if !nix::unistd::geteuid().is_root() {
         return Err(Refusal::missing_support(
@@ -114,7 +115,9 @@ fn load() -> Outcome {
     output::record(&load)
 }
 
-/// Whether this program runs from a file in that directory, which is then ours to remove.
-fn is_copy(directory: &Path) -> bool {
-    env::current_exe().is_ok_and(|program| program.parent() == Some(directory))
+/// Removes the file that this program runs from, if it is in that directory, which then goes, too, if it is empty.
+fn remove_copy(directory: &Path) {
+    if let Some(program) = env::current_exe().ok().filter(|program| program.parent() == Some(directory)) {
+        let _ = fs::remove_file(program).and_then(|()| fs::remove_dir(directory));
+    }
 }

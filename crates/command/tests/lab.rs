@@ -46,6 +46,54 @@ fn an_agent_whose_guardian_was_killed_changes_nothing_more() {
 }
 
 #[test]
+#[ignore = "needs root"]
+fn of_an_agent_that_is_stopped_what_it_changed_is_undone_and_that_is_said() {
+    let scratch = tempfile::tempdir().unwrap();
+    let undone = scratch.path().join("undone");
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host"))
+        .args(["lab", "agent", "--silence", "1"])
+        .env("BROBUST_RUNTIME", scratch.path().join("run"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let change = json!({"id": 1, "change": "a file", "undo": ["touch", undone]});
+    writeln!(agent.stdin.as_mut().unwrap(), "{change}").unwrap();
+    let mut replies = BufReader::new(agent.stdout.take().unwrap()).lines();
+    assert!(replies.any(|line| line.unwrap().contains("recorded")));
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { libc::kill(agent.id() as i32, libc::SIGSTOP) }, 0);
+    let pid = agent.id();
+    let said = agent.wait_with_output().unwrap().stderr;
+    let said = String::from_utf8_lossy(&said);
+    let wanted = format!(
+        "brobust: process {pid} was stopped or stuck for 2 s; it was killed, and what it had changed is undone\n"
+    );
+    assert_eq!(said, wanted);
+    assert!(undone.exists());
+}
+
+#[test]
+fn an_agent_removes_its_copy_and_nothing_beside_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    for beside in [true, false] {
+        let place = scratch.path().join(beside.to_string());
+        fs::create_dir(&place).unwrap();
+        let program = place.join("brobust-host");
+        fs::copy(env!("CARGO_BIN_EXE_brobust-host"), &program).unwrap();
+        if beside {
+            fs::write(place.join("theirs"), "").unwrap();
+        }
+        let mut agent = Command::new(&program);
+        agent.args(["lab", "agent", "--remove"]).arg(&place).env("BROBUST_RUNTIME", scratch.path().join("run"));
+        agent.stdin(Stdio::null()).output().unwrap();
+        assert!(!program.exists());
+        assert_eq!((place.join("theirs").exists(), place.exists()), (beside, beside));
+    }
+}
+
+#[test]
 fn a_silence_that_is_no_time_is_refused_in_one_line() {
     for silence in ["1e19", "nan", "-1", "x"] {
         let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host"));
