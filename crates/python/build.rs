@@ -1,5 +1,6 @@
-//! Copies cc/, kernel/, examples/quic/ and crates/pacer/src to where pyproject.toml takes them into a wheel: kernels, modules and QUIC
-//! programs are built from them, and a wheel has no repository beside it (python/brobust/kernels/our_files.py).
+//! Copies cc/, kernel/, examples/quic/ and crates/pacer/src to where pyproject.toml takes them into a wheel: kernels,
+//! modules and QUIC programs are built from them, and a wheel has no repository beside it
+//! (python/brobust/kernels/our_files.py).
 
 use std::env;
 use std::fs;

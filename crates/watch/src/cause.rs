@@ -2,8 +2,9 @@
 //!
 //! Causes are checked in the order of how certain their evidence is. The stack itself counts the time in which the
 //! receiver's window or the send buffer was the limit. An application that writes too little leaves no data waiting; if
-//! its CPU limit throttled it meanwhile, that is why it wrote too little. Only where a flow has data, room in its windows and no reason to drain does too little in flight mean that its
-//! sender lacked the CPU (the Inflight Deficit of 2BRobust, section 6.1).
+//! its CPU limit throttled it meanwhile, that is why it wrote too little. Only where a flow has data, room in its windows
+//! and no reason to drain does too little in flight mean that its sender lacked the CPU (the Inflight Deficit of 2BRobust,
+//! section 6.1).
 
 use serde::{Serialize, Serializer};
 

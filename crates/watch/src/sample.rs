@@ -5,8 +5,8 @@ use serde::Serialize;
 
 /// A gain of 1: gains are multiplied by 256 (include/uapi/linux/inet_diag.h).
 const UNIT: u32 = 256;
-/// The largest gain of PROBE_BW, 1.25, in every version of BBR (net/ipv4/tcp_bbr.c; draft-ietf-ccwg-bbr, section 5.3.3).
-const MOST_PROBING_GAIN: u32 = UNIT * 5 / 4;
+/// The maximum gain of PROBE_BW, 1.25, in every version of BBR (net/ipv4/tcp_bbr.c; draft-ietf-ccwg-bbr, section 5.3.3).
+const MAX_PROBING_GAIN: u32 = UNIT * 5 / 4;
 /// The modes of enum cc_mode (cc/cc.h) in which a BBR of ours has less in flight on purpose: DRAIN, PROBE_RTT,
 /// PROBE_BW_DOWN.
 const DRAINING_MODES: [u32; 3] = [1, 3, 5];
@@ -73,7 +73,7 @@ impl Sample {
             min_rtt_us: model.and_then(|bbr| bbr.min_rtt_us).or(tcp.min_rtt_us),
             bdp: bdp(model, tcp),
             is_draining: model.is_some_and(is_draining),
-            is_starting: model.is_some_and(|bbr| bbr.pacing_gain_x256 > MOST_PROBING_GAIN),
+            is_starting: model.is_some_and(|bbr| bbr.pacing_gain_x256 > MAX_PROBING_GAIN),
             is_app_limited: tcp.delivery_rate_app_limited.unwrap_or(false),
             is_recovering: tcp.ca_state.is_some_and(|state| state >= 3),
         })
