@@ -1,8 +1,11 @@
 //! What commands find of trials whose commands were killed, and in other namespaces. `-- --ignored` runs this, which needs
 //! root.
 
+use std::fs;
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -72,6 +75,46 @@ fn namespaces_for_which_there_are_no_files_cost_those_that_are_read_nothing() {
         let left_out = unread.iter().filter(|why| why.ends_with("raise ulimit -n")).count();
         assert!(left_out >= 10 && !unread.iter().any(|why| why.contains("open files")), "{unread:?}");
     }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn of_a_namespace_that_goes_it_is_unknown_whether_a_socket_is_short_of_cpu() {
+    let name = format!("brobust-once-{}", std::process::id());
+    let ip = |verb: &str| Command::new("ip").args(["netns", verb, &name]).status().is_ok_and(|status| status.success());
+    assert!(ip("add"), "`ip netns add {name}` failed");
+    let once = || {
+        let mut watch = Command::new(PROGRAM);
+        watch.args([
+            "watch",
+            "--once",
+            "--netns",
+            &name,
+            "--interval",
+            "500ms",
+            "--window",
+            "2s",
+            "--filter",
+            "sport 1",
+        ]);
+        watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let read = once().wait_with_output().unwrap();
+    let watched = once();
+    let has_begun = || {
+        let files = fs::read_dir(format!("/proc/{}/fd", watched.id())).unwrap().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| to.to_string_lossy().starts_with("socket:"))
+    };
+    let begun = Instant::now();
+    while !has_begun() && begun.elapsed() < Duration::from_secs(30) {
+        sleep(Duration::from_millis(5));
+    }
+    assert!(ip("delete"));
+    let gone = watched.wait_with_output().unwrap();
+    assert_eq!(read.status.code(), Some(0), "{}", String::from_utf8_lossy(&read.stderr));
+    let said = String::from_utf8_lossy(&gone.stderr);
+    assert_eq!((gone.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("whether one is short of CPU is unknown"), "{said}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Namespaces {
             Namespaces::All => {
                 let Found { namespaces, hidden } = every();
                 let why = "are hidden from us: seeing them takes CAP_SYS_PTRACE";
-                let unseen = (hidden > 0).then(|| format!("the network namespaces of {hidden} processes {why}"));
+                let unseen = (hidden > 0).then(|| format!("the network namespaces of {hidden} process(es) {why}"));
                 return (namespaces, unseen.into_iter().collect());
             }
         };

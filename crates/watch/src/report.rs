@@ -20,6 +20,9 @@ pub struct SweepReport {
     pub bounds: Bounds,
     /// The sockets by the cgroups in which they were opened.
     pub owners: Vec<OwnerReport>,
+    /// Number of network namespaces that were read.
+    #[serde(skip)]
+    pub namespaces: usize,
     /// What could not be read, and why.
     pub unread: Vec<String>,
     /// How many of these are about the host's CPUs.

@@ -17,7 +17,7 @@ use crate::distribution::{INFLIGHT_BDP, RATE_MBPS};
 use crate::flows::{Flow, Flows, Moment};
 use crate::groups::Groups;
 use crate::host::{Host, HostLoad};
-use crate::namespaces::{self, label, open, Namespaces};
+use crate::namespaces::{label, of as of_namespace, open, Namespaces};
 use crate::owners::Owners;
 use crate::report::{Bounds, FlowReport, SweepReport};
 use crate::why::why;
@@ -91,7 +91,7 @@ impl Watch {
                 continue;
             }
             if room == 0 {
-                unread.push(namespaces::of(&namespace.name, &"too many others are read; raise ulimit -n"));
+                unread.push(of_namespace(&namespace.name, &"too many others are read; raise ulimit -n"));
                 continue;
             }
             match open(&one) {
@@ -115,7 +115,7 @@ impl Watch {
         let now = self.moment(host);
         unread.extend(self.open());
         self.owners.begin(now.sweep);
-        let (mut groups, mut interrupted) = (Groups::default(), 0);
+        let (mut groups, mut namespaces, mut interrupted) = (Groups::default(), 0, 0);
         let state_maps: Arc<[OwnedFd]> = state_maps.into();
         for namespace in self.namespaces.values_mut() {
             let Some(sockets) = &mut namespace.sockets else { continue };
@@ -123,6 +123,9 @@ impl Watch {
             let follow = |socket| namespace.flows.follow(&socket, now, &mut groups, &mut self.owners);
             let read = sockets.dump_each(&self.settings.filter, follow);
             namespace.flows.forget_closed(now.sweep);
+            if matches!(read, Ok(()) | Err(Error::Interrupted)) {
+                namespaces += 1;
+            }
             if let Err(error) = read {
                 match error {
                     Error::Interrupted => interrupted += 1,
@@ -130,7 +133,7 @@ impl Watch {
                 }
                 unread.push(match namespace.name.as_str() {
                     "" => error.to_string(),
-                    name => namespaces::of(name, &error),
+                    name => of_namespace(name, &error),
                 });
             }
         }
@@ -142,6 +145,7 @@ impl Watch {
             why: counts.iter().any(|group| group.cause == Cause::CpuLimited).then(|| why(&host)),
             counts,
             bounds: Bounds { rate_mbps: RATE_MBPS, inflight_bdp: INFLIGHT_BDP },
+            namespaces,
             unread,
             unread_host,
             interrupted,

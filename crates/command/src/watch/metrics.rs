@@ -311,6 +311,7 @@ pub mod made_up {
             counts,
             owners: vec![],
             bounds: Bounds { rate_mbps: RATES, inflight_bdp: INFLIGHTS },
+            namespaces: 1,
             unread: vec![],
             unread_host: 0,
             interrupted: 0,

@@ -59,7 +59,7 @@ pub struct Options {
     /// Show at most this many sockets, those that are short of CPU first, then by rate [default: 20]
     #[arg(long, value_name = "NUMBER")]
     top: Option<usize>,
-    /// Watch for one window, then exit with status 1 if a socket is CPU-limited or throttled
+    /// Watch for one window, then exit with status 1 if a socket is CPU-limited or throttled, 2 if no sockets could be read
     #[arg(long)]
     once: bool,
     /// Explain what the causes mean and what to do about a lack of CPU, and exit
@@ -130,6 +130,7 @@ pub fn run(options: &Options) -> Outcome {
         record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
         let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
         let short_of_cpu = sweep.report.count(Cause::CpuLimited) + sweep.report.count(Cause::Throttled);
+        let has_read_none = sweep.report.namespaces == 0;
         match &metrics {
             Some(metrics) => {
                 unread.new_line(&sweep.report.unread, Instant::now()).iter().for_each(|line| output::remark(line));
@@ -138,6 +139,10 @@ pub fn run(options: &Options) -> Outcome {
             None if options.once && !is_last => {}
             None if options.json => output::record(&sweep)?,
             None => output::line(&lines::of(&sweep.report))?,
+        }
+        if is_last && options.once && has_read_none {
+            let what = "watch: no sockets could be read at the end, so whether one is short of CPU is unknown";
+            return Err(Refusal::missing_support(what).into());
         }
         if is_last {
             return end(u8::from(options.once && short_of_cpu > 0));
