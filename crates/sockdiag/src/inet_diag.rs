@@ -26,9 +26,9 @@ pub const SK_DIAG_BPF_STORAGE_MAP_VALUE: u16 = 3;
 /// own bit does not fit into the byte.
 const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1) | 1 << (INET_DIAG_CONG - 1);
 
-/// The states in which a socket may have data to send: TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_CLOSE_WAIT
-/// (include/net/tcp_states.h).
-const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8;
+/// The states in which a socket may have data to send: TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_CLOSE_WAIT, TCP_LAST_ACK,
+/// TCP_CLOSING (include/net/tcp_states.h). In the last two both ends have closed it, and what was written before is sent.
+const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 
 /// Returns a struct inet_diag_req_v2. The key is one socket's, or a filter by its ports (0: any).
 pub fn request(key: &SocketKey) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 use brobust_sockdiag::{Error, Filter, SockDiag};
@@ -57,6 +57,26 @@ fn a_connection_is_found_by_its_port_followed_by_its_key_and_missed_when_gone() 
         drop((client, server));
         // On a busy machine their last segments may wait for the kernel: it is asked for seconds.
         assert!((0..5_000_000).any(|_| diag.get(&key).unwrap().is_none()));
+    }
+}
+
+#[test]
+fn a_connection_that_both_ends_have_closed_is_found_while_it_has_data_to_send() {
+    let Some(mut diag) = open() else { return };
+    // TCP_CLOSING and TCP_LAST_ACK (include/net/tcp_states.h).
+    for (first, state) in [(true, 11), (false, 9)] {
+        let (mut client, server) = pair("127.0.0.1:0");
+        client.set_nonblocking(true).unwrap();
+        while client.write(&[7; 100_000]).is_ok() {} // more than the other end, which does not read, has room for
+        let ends = if first { [&client, &server] } else { [&server, &client] };
+        for end in ends {
+            end.shutdown(Shutdown::Write).unwrap();
+        }
+        let remote_port = Some(server.local_addr().unwrap().port());
+        // On a busy machine the last segments may wait for the kernel.
+        let found = || diag.dump(&Filter { remote_port, ..Filter::default() }).unwrap().pop();
+        let found = std::iter::repeat_with(found).take(10_000).flatten().find(|one| one.tcp.state == Some(state));
+        assert!(found.is_some_and(|one| one.tcp.notsent_bytes > Some(0)), "none is in state {state}");
     }
 }
 
