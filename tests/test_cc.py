@@ -48,6 +48,19 @@ input()
 print(one.getsockopt(socket.IPPROTO_TCP, 13, 16).rstrip(b"\\0").decode())
 """
 
+# Listens with a control that it has chosen, and says so; then prints the control of a connection that it accepts.
+LISTENING = f"""
+import socket
+listener = socket.socket()
+listener.setsockopt(socket.IPPROTO_TCP, 13, b"{NAME}")
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+print("listening", flush=True)
+input()
+one, other = socket.create_connection(listener.getsockname()), listener.accept()[0]
+print(other.getsockopt(socket.IPPROTO_TCP, 13, 16).rstrip(b"\\0").decode())
+"""
+
 
 def _why_not() -> str:
     if os.geteuid() != 0:
@@ -138,9 +151,22 @@ def test_connections_keep_the_control_and_are_reported(places: list[Path]) -> No
     with subprocess.Popen(_inside(place, CONNECTED), text=True, **pipes) as connected:
         assert connected.stdout is not None and connected.stdout.readline() == "connected\n"
         unloaded = json.loads(_brobust("cc", "unload", NAME, "--json").stdout)
-        assert unloaded == {"unloaded": NAME, "held_by": {place.name: 2}}
+        # The one that listens, too.
+        assert unloaded == {"unloaded": NAME, "held_by": {place.name: 3}}
         assert connected.communicate("\n")[0].strip() == NAME
     assert _new_socket_gets(place) == "reno"
+
+
+@needs_kernel
+def test_of_a_control_with_which_somebody_listens_something_is_left(places: list[Path]) -> None:
+    place = places[0]
+    assert _brobust("cc", "load", NAME, "--pin").returncode == 0
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(_inside(place, LISTENING), text=True, **pipes) as listening:
+        assert listening.stdout is not None and listening.stdout.readline() == "listening\n"
+        unloaded = _brobust("cc", "unload", NAME).stdout
+        assert listening.communicate("\n")[0].strip() == NAME, "it is given to new connections"
+        assert unloaded == f"unloaded {NAME}; sockets that use it until they close: 1 ({place.name})\n"
 
 
 @needs_kernel

@@ -28,13 +28,17 @@ const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1
 
 /// The states in which a socket may have data to send: TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_CLOSE_WAIT, TCP_LAST_ACK,
 /// TCP_CLOSING (include/net/tcp_states.h). In the last two both ends have closed it, and what was written before is sent.
-const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
+pub const SENDING: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 
-/// Returns a struct inet_diag_req_v2. The key is one socket's, or a filter by its ports (0: any).
-pub fn request(key: &SocketKey) -> Vec<u8> {
+/// TCP_LISTEN.
+pub const LISTENING: u32 = 1 << 10;
+
+/// Returns a struct inet_diag_req_v2 for sockets in some of these states. The key is one socket's, or a filter by its ports
+/// (0: any).
+pub fn request(key: &SocketKey, states: u32) -> Vec<u8> {
     let family = if key.local.is_ipv4() { AF_INET } else { AF_INET6 };
     let mut request = vec![family, IPPROTO_TCP, EXTENSIONS, 0];
-    request.extend_from_slice(&STATES.to_ne_bytes());
+    request.extend_from_slice(&states.to_ne_bytes());
     for end in [key.local, key.remote] {
         request.extend_from_slice(&end.port().to_be_bytes());
     }
@@ -173,7 +177,7 @@ mod tests {
     fn the_request_has_the_key_as_the_kernel_reports_it() {
         for ipv6 in [false, true] {
             let bytes = answer(1, &Parts { ipv6, ..Parts::default() });
-            let request = request(&read_one(&bytes).unwrap().key);
+            let request = request(&read_one(&bytes).unwrap().key, SENDING);
             assert_eq!(request.len(), 56);
             assert_eq!(request[8..], bytes[20..68]);
         }

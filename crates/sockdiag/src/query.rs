@@ -22,7 +22,7 @@ use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddr};
 use nix::errno::Errno;
 use nix::time::{clock_gettime, ClockId};
 
-use crate::inet_diag::{read_end, read_socket, request, SOCK_DIAG_BY_FAMILY};
+use crate::inet_diag::{read_end, read_socket, request, LISTENING, SENDING, SOCK_DIAG_BY_FAMILY};
 use crate::netlink::{
     attribute, message, Link, Messages, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, NLM_F_DUMP, NLM_F_DUMP_INTR,
     NLM_F_REQUEST,
@@ -45,9 +45,19 @@ pub struct Filter {
     pub ipv6: Option<bool>,
     pub local_port: Option<u16>,
     pub remote_port: Option<u16>,
+    /// Whether also sockets that listen are reported, besides those that may have data to send.
+    pub listening: bool,
 }
 
 impl Filter {
+    fn states(&self) -> u32 {
+        if self.listening {
+            SENDING | LISTENING
+        } else {
+            SENDING
+        }
+    }
+
     /// Returns the filter as the kernel takes it: one key without addresses for each family.
     fn keys(&self) -> impl Iterator<Item = SocketKey> + '_ {
         let families = [(false, Ipv4Addr::UNSPECIFIED.into()), (true, Ipv6Addr::UNSPECIFIED.into())];
@@ -92,7 +102,7 @@ impl SockDiag {
         self.state_maps = maps;
     }
 
-    /// Returns the connections that pass the filter and may still have data to send, each once. Of an interrupted dump
+    /// Returns the sockets that pass the filter, each once. Of an interrupted dump
     /// it returns what was read: the next dump will have what is missing.
     pub fn dump(&mut self, filter: &Filter) -> Result<Vec<Socket>> {
         let (mut sockets, mut seen) = (Vec::new(), HashSet::new());
@@ -112,7 +122,7 @@ impl SockDiag {
     pub fn dump_each(&mut self, filter: &Filter, mut found: impl FnMut(Socket)) -> Result<()> {
         let mut interrupted = false;
         for key in filter.keys() {
-            match self.ask(&key, NLM_F_REQUEST | NLM_F_DUMP, &mut found) {
+            match self.ask(&key, filter.states(), NLM_F_REQUEST | NLM_F_DUMP, &mut found) {
                 Err(Error::Interrupted) => interrupted = true,
                 // The module for TCP is not loaded, and the kernel could not load it.
                 Err(Error::Refused(error)) if errno(&error) == Errno::ENOENT => return Err(Error::NoTcpDiag),
@@ -128,7 +138,7 @@ impl SockDiag {
     /// Returns one socket as it is now. None if it is gone (in TIME_WAIT it has no congestion control any more).
     pub fn get(&mut self, key: &SocketKey) -> Result<Option<Socket>> {
         let mut found = None;
-        match self.ask(key, NLM_F_REQUEST, &mut |socket| found = Some(socket)) {
+        match self.ask(key, SENDING, NLM_F_REQUEST, &mut |socket| found = Some(socket)) {
             Ok(()) => Ok(found.filter(|socket| socket.tcp.state.is_some())),
             // ESTALE: the cookie belongs to another socket.
             Err(Error::Refused(error)) if matches!(errno(&error), Errno::ENOENT | Errno::ESTALE) => Ok(None),
@@ -138,8 +148,8 @@ impl SockDiag {
 
     /// Sends a request and calls `found` for the sockets of the answer. Repeats this if the answer was interrupted or
     /// lost.
-    fn ask(&mut self, key: &SocketKey, flags: u16, found: &mut impl FnMut(Socket)) -> Result<()> {
-        let mut answer = self.ask_once(key, flags, found);
+    fn ask(&mut self, key: &SocketKey, states: u32, flags: u16, found: &mut impl FnMut(Socket)) -> Result<()> {
+        let mut answer = self.ask_once(key, states, flags, found);
         for _ in 1..TRIES {
             match &answer {
                 Err(Error::Interrupted) => {}
@@ -148,15 +158,15 @@ impl SockDiag {
                 Err(Error::Refused(error)) if errno(error) == Errno::EBUSY => self.drain(),
                 _ => break,
             }
-            answer = self.ask_once(key, flags, found);
+            answer = self.ask_once(key, states, flags, found);
         }
         answer
     }
 
-    fn ask_once(&mut self, key: &SocketKey, flags: u16, found: &mut impl FnMut(Socket)) -> Result<()> {
+    fn ask_once(&mut self, key: &SocketKey, states: u32, flags: u16, found: &mut impl FnMut(Socket)) -> Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let is_dump = flags & NLM_F_DUMP != 0;
-        let mut body = request(key);
+        let mut body = request(key, states);
         if is_dump && !self.state_maps.is_empty() {
             body.extend(self.storage_request());
         }
@@ -281,7 +291,7 @@ mod tests {
         Ok(message(NLMSG_ERROR, 0, sequence, &(-(errno as i32)).to_ne_bytes()))
     }
 
-    const IPV4: Filter = Filter { ipv6: Some(false), local_port: None, remote_port: None };
+    const IPV4: Filter = Filter { ipv6: Some(false), local_port: None, remote_port: None, listening: false };
 
     /// Returns the cookies in the order in which they are reported, and how the dump ended.
     fn reported(diag: &mut SockDiag, filter: &Filter) -> (Vec<u8>, Result<()>) {

@@ -15,7 +15,7 @@ use super::refused;
 /// These replace a previous default that no longer exists.
 const FALLBACKS: [&str; 2] = ["cubic", "reno"];
 
-/// The number of connections that use a control, for each namespace that has some.
+/// The number of sockets that use a control, for each namespace that has some.
 pub type Holders = Vec<(String, usize)>;
 
 /// Loads a control, makes it the default of these namespaces, and returns the journal. If a step fails, the others are
@@ -44,7 +44,7 @@ pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], p
     }
 }
 
-/// Restores every default, unregisters the control, removes the journal, and returns which connections still use it.
+/// Restores every default, unregisters the control, removes the journal, and returns which sockets still use it.
 ///
 /// Returns None and changes nothing if another command has already done so: a control that is loaded now may be its
 /// own.
@@ -60,7 +60,7 @@ pub fn end_trial(journal: &Journal) -> Result<Option<Holders>> {
     Ok(Some(holders(&journal.name)))
 }
 
-/// Unloads a control of ours, whichever command loaded it, and returns which connections still use it.
+/// Unloads a control of ours, whichever command loaded it, and returns which sockets still use it.
 pub fn unload(name: &str) -> Result<Holders> {
     require_loaded(name)?;
     let journals = Journals::of_host();

@@ -39,9 +39,10 @@ pub fn having(control: &str) -> Vec<Namespace> {
     found
 }
 
-/// Returns the number of connections of a namespace by control; none if we may not look into it.
+/// Returns the number of sockets of a namespace by control; none if we may not look into it. One that listens has a control,
+/// too, which the connections that it accepts get if it was chosen for the socket.
 pub fn sockets(namespace: &Namespace) -> BTreeMap<String, usize> {
-    let dump = || SockDiag::open()?.dump(&Filter::default());
+    let dump = || SockDiag::open()?.dump(&Filter { listening: true, ..Filter::default() });
     let mut found = BTreeMap::new();
     let Ok(Ok(sockets)) = namespace.inside(dump) else { return found };
     for control in sockets.into_iter().filter_map(|socket| socket.congestion_control) {

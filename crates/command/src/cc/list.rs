@@ -19,7 +19,7 @@ struct Row {
     bbr_version: Option<u32>,
     state: &'static str,
     default_of: Vec<String>,
-    /// The number of connections that use it, by namespace.
+    /// The number of sockets that use it, by namespace.
     sockets: BTreeMap<String, usize>,
 }
 

@@ -50,7 +50,7 @@ pub enum Command {
     /// Unload a congestion control
     ///
     /// First every network namespace in which it is the default gets its previous default back, then the control is
-    /// unregistered. Connections that use it keep it until they close.
+    /// unregistered. Sockets that use it keep it until they close.
     #[command(after_help = "Examples:\n  brobust cc unload bbr_robust\n  brobust cc unload --all --dry-run")]
     Unload(unload::Options),
 }

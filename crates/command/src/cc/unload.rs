@@ -74,7 +74,7 @@ fn print_plan(json: bool, name: &str) -> Outcome {
     print(json, &json!({"would_unload": name, "default_of": places}), &text)
 }
 
-/// Says that a control is unloaded, and which connections still use it. None: another command has unloaded it.
+/// Says that a control is unloaded, and which sockets still use it. None: another command has unloaded it.
 pub fn print_holders(json: bool, name: &str, holders: Option<&Holders>) -> Outcome {
     let Some(holders) = holders else {
         let text = format!("another command has already unloaded {name}");
@@ -85,7 +85,7 @@ pub fn print_holders(json: bool, name: &str, holders: Option<&Holders>) -> Outco
         format!("unloaded {name}; nothing of it is left")
     } else {
         let held: Vec<String> = holders.iter().map(|(place, count)| format!("{count} ({place})")).collect();
-        format!("unloaded {name}; connections that use it until they close: {}", held.join(", "))
+        format!("unloaded {name}; sockets that use it until they close: {}", held.join(", "))
     };
     print(json, &json!({"unloaded": name, "held_by": held_by}), &text)
 }
