@@ -107,7 +107,7 @@ def test_commands_that_start_at_the_same_moment_do_not_take_each_other_for_dead(
     code = (
         "from brobust.host import session\nprint(flush=True); input()\n"
         "for _ in range(2):\n"
-        "    with session.Session.start(beside_others=True) as own: own.hold_cpus([], 0, True)\n"
+        "    with session.Session.start(beside_others=True) as own: own.hold_cpus([])\n"
     )
     commands = [
         subprocess.Popen(

@@ -28,7 +28,9 @@ class Session:
 
     def record_namespace(self) -> str: ...
     def record_process(self, pid: int) -> None: ...
-    def hold_cpus(self, cpus: Sequence[int], roaming: int, force: bool) -> None: ...
+    def hold_cpus(self, cpus: Sequence[int]) -> None:
+        """Record that contention may keep these CPUs busy, so that others leave them alone."""
+
     def contend(self, driver: str, threads: Sequence[tuple[int, int | None, str]], begin_ns: int, nice: int) -> Held:
         """Put threads under contention by a driver of crates/contention/src/held.rs. Each has an id, the CPU that it is
         pinned to (None where the driver needs none of its own), and a schedule as for `check_contention`. `begin_ns`

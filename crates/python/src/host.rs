@@ -63,8 +63,9 @@ impl Session {
         self.locked(py, |session| session.record_process(pid))
     }
 
-    fn hold_cpus(&self, py: Python<'_>, cpus: Vec<usize>, roaming: usize, force: bool) -> PyResult<()> {
-        self.locked(py, |session| session.hold_cpus(&cpus, roaming, force))
+    /// Forced, since a run's plan has left CPUs to others.
+    fn hold_cpus(&self, py: Python<'_>, cpus: Vec<usize>) -> PyResult<()> {
+        self.locked(py, |session| session.hold_cpus(&cpus, 0, true))
     }
 
     /// Puts threads under contention, each on its CPU by its schedule, until `release`.

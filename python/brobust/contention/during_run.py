@@ -142,7 +142,7 @@ def applied(
     competitors."""
     driver = driver_for(requested, int(nice)) if requested.active else None
     outcome = ContentionOutcome(driver, sleeps=requested.when_idle == "sleep")
-    session.hold_cpus(sorted(set(plan.senders)), 0, True)  # the plan has left others
+    session.hold_cpus(sorted(set(plan.senders)))
     try:
         with ExitStack() as stack:
             if driver is not None:
