@@ -119,6 +119,32 @@ fn of_a_namespace_that_goes_it_is_unknown_whether_a_socket_is_short_of_cpu() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_namespace_that_has_ended_goes_although_the_next_sweep_is_far() {
+    let name = format!("brobust-far-{}", std::process::id());
+    let device = format!("brt{}", std::process::id());
+    let ip = |words: &str| Command::new("ip").args(words.split(' ')).status().is_ok_and(|status| status.success());
+    assert!(ip(&format!("netns add {name}")));
+    assert!(ip(&format!("link add {device} type veth peer name inside netns {name}")));
+    let mut watched = Command::new(PROGRAM)
+        .args(["watch", "--netns", &name, "--interval", "60s", "--window", "240s", "--serve", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It says where it serves when it has found the namespace.
+    watched.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+    assert!(ip(&format!("netns delete {name}")));
+    let begun = Instant::now();
+    let place = format!("/sys/class/net/{device}");
+    while fs::exists(&place).unwrap() && begun.elapsed() < Duration::from_secs(20) {
+        sleep(Duration::from_millis(20));
+    }
+    let is_there = fs::exists(&place).unwrap();
+    watched.kill().and_then(|()| watched.wait()).unwrap();
+    assert!(!is_there, "the watch keeps it");
+}
+
+#[test]
+#[ignore = "needs root"]
 fn who_can_start_no_thread_is_told_so_in_one_line() {
     let mut elsewhere = Command::new("unshare")
         .args(["--net", "sh", "-c", "echo begun; read end"])

@@ -12,6 +12,9 @@ use crate::watch::Watch;
 /// and less where the watching itself has to wait for the CPU.
 const PAUSE_FACTOR: u32 = 50;
 
+/// Where sweeps are farther apart than this, no namespace is kept open in between.
+const MAX_OPEN: Duration = Duration::from_secs(5);
+
 /// Decides when to sweep. The caller sleeps until [`Sweeps::due`], since callers differ in what ends their sleep.
 pub struct Sweeps {
     watch: Watch,
@@ -33,7 +36,15 @@ pub struct TimedSweep {
 impl Sweeps {
     pub fn new(watch: Watch, interval: Duration) -> Sweeps {
         let now = Instant::now();
-        Sweeps { watch, interval, before: now, due: now + interval }
+        let mut sweeps = Sweeps { watch, interval, before: now, due: now + interval };
+        sweeps.rest();
+        sweeps
+    }
+
+    fn rest(&mut self) {
+        if self.interval > MAX_OPEN {
+            self.watch.close();
+        }
     }
 
     /// When the next sweep is to be made.
@@ -46,6 +57,7 @@ impl Sweeps {
         let begun = Instant::now();
         let time_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let report = self.watch.sweep(state_maps, top);
+        self.rest();
         let interval_s = (begun - self.before).as_secs_f64();
         self.before = begun;
         self.due = next(self.due, begun, Instant::now(), self.interval);

@@ -105,6 +105,12 @@ impl Watch {
         unread
     }
 
+    /// Closes what is open in the namespaces, which the next sweep opens again. One that no process has any more, with its
+    /// devices, goes only then.
+    pub fn close(&mut self) {
+        self.namespaces.values_mut().for_each(|namespace| namespace.sockets = None);
+    }
+
     /// Reads all sockets once, and reports at most `top` of them. `state_maps` are the maps in which our BPF controls
     /// export their state, for their BDP.
     pub fn sweep(&mut self, state_maps: Vec<OwnedFd>, top: usize) -> SweepReport {
