@@ -3,13 +3,22 @@
 
 use std::fs;
 use std::io::Read;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-host");
+
+/// Starts a process in a new network namespace, which waits.
+fn elsewhere() -> Child {
+    let mut process = Command::new("unshare");
+    process.args(["--net", "sh", "-c", "echo begun; read end"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = process.spawn().unwrap();
+    process.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    process
+}
 
 /// As if the trials of these controls were abandoned and both were still loaded: in a place where /run, and what the kernel
 /// says of its controls, are ours. Ends with the names of the journals that are left.
@@ -51,14 +60,7 @@ fn who_cannot_unload_a_control_keeps_its_journal_and_goes_on() {
 #[test]
 #[ignore = "needs root"]
 fn namespaces_for_which_there_are_no_files_cost_those_that_are_read_nothing() {
-    let made = |_| {
-        let mut process = Command::new("unshare");
-        process.args(["--net", "sh", "-c", "echo begun; read end"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = process.spawn().unwrap();
-        process.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-        process
-    };
-    let elsewhere: Vec<_> = (0..30).map(made).collect();
+    let elsewhere: Vec<_> = (0..30).map(|_| elsewhere()).collect();
     let watched = Command::new("prlimit")
         .args(["--nofile=30:30", PROGRAM, "watch", "--netns", "all", "--json", "--count", "4"])
         .args(["--interval", "50ms", "--window", "1s"])
@@ -146,13 +148,7 @@ fn a_namespace_that_has_ended_goes_although_the_next_sweep_is_far() {
 #[test]
 #[ignore = "needs root"]
 fn who_can_start_no_thread_is_told_so_in_one_line() {
-    let mut elsewhere = Command::new("unshare")
-        .args(["--net", "sh", "-c", "echo begun; read end"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    elsewhere.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let mut elsewhere = elsewhere();
     let pid = elsewhere.id().to_string();
     for (words, why) in [
         (["--netns", &pid], "no thread can be started to enter it (resource temporarily unavailable)"),
