@@ -167,6 +167,7 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     session.hold_threads(&saved)?;
     let (cpus, roaming) = kept_busy(request, places);
     session.hold_cpus(&cpus, roaming, force)?;
+    saved.iter().try_for_each(SavedThread::refuse_another)?;
     for (tid, cpu) in places {
         // One that has ended needs no CPU.
         let _ = cpu.map(|cpu| pin(*tid, cpu));
@@ -177,6 +178,8 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
         let _priority = AheadOfGuests::get();
         Recorded::start(machine).map_err(failed)?
     };
+    // That took a while, in which a thread may have ended and another process may have got its id.
+    saved.iter().try_for_each(SavedThread::refuse_another)?;
     let begin = clock::now();
     // One seed for all threads: those that go together stay together, whatever is drawn.
     let (seed, phases) = (fastrand::u64(..), request.phases_ns(places.len(), || fastrand::u64(..)));
