@@ -86,7 +86,7 @@ def log(tmp_path: Path) -> Iterator[toolchain.Log]:
         yield opened
 
 
-def _built(tree: Path, **options: int) -> build.BuildResult:
+def _built(tree: Path, **options: int | str) -> build.BuildResult:
     return build.build(Order.of_tree(tree, **options))  # type: ignore[arg-type]
 
 
@@ -202,6 +202,17 @@ def test_the_tick_is_settable_and_names_the_kernel(tree: Path, ours: Path) -> No
     assert (fast.name, fast.hz) == ("virtual-6.4.0-v3-hz1000", 1000)
     assert "CONFIG_HZ=1000\n" in (fast.path.parent / "config").read_text()
     assert [kernel.name for kernel in virtual_kernels.available()] == [default.name, fast.name]
+
+
+def test_a_name_says_the_tick_of_a_tree_too_and_is_what_a_refusal_repeats(tree: Path, ours: Path) -> None:
+    built = _built(tree, name="virtual-mine-hz1000").kernel
+    assert (built.name, built.hz) == ("virtual-mine-hz1000", 1000)
+    assert "CONFIG_HZ=1000\n" in (built.path.parent / "config").read_text()
+    # Who follows a refusal gets the kernel that was there.
+    assert built.build_command == f"brobust kernel build --source {tree} --name virtual-mine-hz1000"
+    for name, hz, words in (("hz1000", 250, "250 contradicts"), ("hz77", None, "no tick of 77"), ("a", 0, "tick of 0")):
+        with pytest.raises(BadInput, match=words):
+            Order.of_tree(tree, f"virtual-mine-{name}", hz)
 
 
 def test_the_key_knows_source_files_tick_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,16 +45,13 @@ class Order:
     @classmethod
     def of_debian(cls, name: str, hz: int | None = None) -> Order:
         """Return the order for a name such as virtual-6.12 or virtual-6.12-hz1000."""
-        parsed = virtual_kernels.debian_series(name)
-        if parsed is None:
+        series = virtual_kernels.debian_series(name)
+        if series is None:
             raise BadInput(
                 f"kernel: {name!r} cannot be built; give virtual-6.12, virtual-6.1 or another series of Debian's, or "
                 f"your own tree with --source DIR"
             )
-        series, hz_of_name = parsed
-        if hz is not None and hz_of_name is not None and hz != hz_of_name:
-            raise BadInput(f"--hz: {hz} contradicts the name {name}; leave one of them out")
-        tick = virtual_kernels.check_hz(hz or hz_of_name or virtual_kernels.DEFAULT_HZ)
+        tick = _tick(name, hz)
         plain = f"virtual-{series}{virtual_kernels.end(name)}"
         return cls(virtual_kernels.with_tick(plain, tick), tick, series=series)
 
@@ -70,7 +67,6 @@ class Order:
     @classmethod
     def of_tree(cls, tree: Path, name: str | None = None, hz: int | None = None) -> Order:
         """Return the order for the user's tree."""
-        tick = virtual_kernels.check_hz(hz or virtual_kernels.DEFAULT_HZ)
         if name is not None and virtual_kernels.debian_series(virtual_kernels.check_name(name)) is not None:
             raise BadInput(f"--name: {name} stands for Debian's source; choose another name for {tree}")
         for needed in ("Makefile", "Kconfig", "arch/um/Kconfig"):
@@ -79,7 +75,17 @@ class Order:
                     f"--source: {tree} is not a kernel tree: it has no {needed}; give an unpacked Linux source"
                 )
         name = virtual_kernels.check_name(name or f"virtual-{version_of(tree)}")
+        tick = _tick(name, hz)
         return cls(virtual_kernels.with_tick(name, tick), tick, tree=tree.resolve())
+
+
+def _tick(name: str, hz: int | None) -> int:
+    """Return the tick of a kernel of this name: `hz`, else what the end of the name says; refuse two that differ."""
+    of_name = virtual_kernels.tick_of(name)
+    if hz is not None and of_name is not None and hz != of_name:
+        raise BadInput(f"--hz: {hz} contradicts the name {name}; leave one of them out")
+    asked = of_name if hz is None else hz
+    return virtual_kernels.DEFAULT_HZ if asked is None else virtual_kernels.check_hz(asked)
 
 
 # Of a tree that is copied: Linux 6.12 has 86,000 files, and built with everything and debugging data tens of gigabytes.

@@ -41,7 +41,7 @@ MINUTES = 3  # what messages say about the time of a build, on two cores; docs/k
 
 _FROM_WHEEL = Path(__file__).parent / "bin"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz(?P<hz>[0-9]+))?(-realtime|-debug|-stock)?")
+_DEBIAN_NAME = re.compile(r"virtual-(?P<series>[0-9]+\.[0-9]+)(-hz[0-9]+)?(-realtime|-debug|-stock)?")
 # The option and the control have different names (net/ipv4/Kconfig, and .name in net/ipv4/tcp_highspeed.c).
 _CONTROL_OF_OPTION = {"hstcp": "highspeed"}
 _CONTROL_OPTION = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9_]+)=y$", re.MULTILINE)
@@ -111,10 +111,9 @@ def default() -> str:
 
 def _newest(name: str) -> tuple[list[int], bool]:
     """Return a key that sorts names by series; within a series the default tick comes last."""
-    parsed = debian_series(name)
-    assert parsed is not None
-    series, hz = parsed
-    return series_key(series), hz is None
+    series = debian_series(name)
+    assert series is not None
+    return series_key(series), tick_of(name) is None
 
 
 def series_key(series: str) -> list[int]:
@@ -253,10 +252,16 @@ def check_hz(hz: int) -> int:
     return hz
 
 
-def debian_series(name: str) -> tuple[str, int | None] | None:
-    """Return ("6.12", 1000) for `virtual-6.12-hz1000`; None for a name that is not one of Debian's series."""
+def debian_series(name: str) -> str | None:
+    """Return "6.12" for `virtual-6.12-hz1000`; None for a name that is not one of Debian's series."""
     match = _DEBIAN_NAME.fullmatch(name)
-    return None if match is None else (match["series"], int(match["hz"]) if match["hz"] else None)
+    return None if match is None else match["series"]
+
+
+def tick_of(name: str) -> int | None:
+    """Return 1000 for `virtual-mine-hz1000`; None for a name that says no tick, and stands for the default one."""
+    match = re.search(r"-hz([0-9]+)$", name.removesuffix(end(name)))
+    return None if match is None else int(match[1])
 
 
 def kind(name: str) -> str | None:
