@@ -127,6 +127,16 @@ def test_backports_have_lists_of_their_own_that_are_fetched_once_a_day(
     assert ask() is None
 
 
+def test_apt_is_understood_in_every_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "apt-cache"
+    program.write_text('#!/bin/sh\n[ "$LC_ALL" = C ] && word=Depends || word="Hängt ab von"\necho "  $word: kmod"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name, value in (("LC_ALL", "de_DE.UTF-8"), ("LANGUAGE", "de")):
+        monkeypatch.setenv(name, value)
+    assert HOST.dependencies("linux-image") == ["kmod"]
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> vm_kernels.Kernel:
     modules = tmp_path / "6.4.0-v3"

@@ -3,6 +3,7 @@ newer ones. Nothing is installed, and the host's lists stay as they are."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -52,7 +53,8 @@ class Archive:
         if shutil.which("apt-cache") is None:
             return ""
         command = ["apt-cache", *self.options, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        in_english = {**os.environ, "LC_ALL": "C"}  # elsewhere a package "hängt ab von" others
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=in_english).stdout
 
 
 HOST = Archive()
