@@ -127,6 +127,14 @@ def test_backports_have_lists_of_their_own_that_are_fetched_once_a_day(
     assert ask() is None
 
 
+def test_downloads_go_through_the_proxy_that_the_user_has_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    monkeypatch.setenv("ARCH", "sparc")
+    with Log(tmp_path / "log") as log:
+        assert log.call(["sh", "-c", 'echo "$http_proxy, $ARCH"'], cwd=tmp_path) == 0
+        assert log.lines() == ["http://proxy.invalid:3128, "]
+
+
 def test_apt_is_understood_in_every_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "apt-cache"
     program.write_text('#!/bin/sh\n[ "$LC_ALL" = C ] && word=Depends || word="Hängt ab von"\necho "  $word: kmod"\n')

@@ -34,6 +34,10 @@ FIXED = {
 }
 
 
+# Where programs and temporary files are, and how apt gets out of this network.
+KEPT = ("PATH", "HOME", "TMPDIR", "APT_CONFIG", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
 class BuildFailed(BrobustError):
     """A build failed. `last_lines` are the end of its log."""
 
@@ -62,10 +66,9 @@ def check_programs() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for a build. It takes from ours only where programs and temporary files are, because
-    kbuild obeys many variables."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    return kept | FIXED
+    """Return the environment for a build. It takes from ours only what KEPT names, because kbuild obeys many
+    variables."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ} | FIXED
 
 
 def check_room(said: str, *places: Path) -> None:
