@@ -127,6 +127,16 @@ def test_backports_have_lists_of_their_own_that_are_fetched_once_a_day(
     assert ask() is None
 
 
+def test_depmod_is_found_by_a_user_whose_path_has_no_sbin(
+    tree: vm_kernels.Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "brb_bbr1.ko"
+    module.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with_it = vm_kernels.with_modules(tree, [module], tmp_path / "out")
+    assert (with_it.modules / "modules.dep").read_text().count("brb_bbr1.ko") == 1
+
+
 def test_downloads_go_through_the_proxy_that_the_user_has_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
     monkeypatch.setenv("ARCH", "sparc")

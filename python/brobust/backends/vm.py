@@ -56,7 +56,7 @@ def check(scenarios: Sequence[Scenario]) -> None:
     if os.geteuid() != 0:
         raise MissingSupport("the vm backend needs root (taps, network namespaces, SCHED_DEADLINE); run it with sudo")
     if not accelerator.qemu_version() and any(s.accelerator != "uml" for s in scenarios):
-        raise MissingSupport("qemu-system-x86_64 is not installed; run `make setup`")
+        raise MissingSupport(f"{qemu.QEMU} is not installed; run `make setup` or `apt-get install qemu-system-x86`")
     of_tcp = [s for s in scenarios if quic.of_traffic(s.traffic) is None]
     pairs = {(s.kernel, s.accelerator == "uml", group.cc) for s in of_tcp for group in s.flows}
     # What the user has named comes before what the host would not do.

@@ -23,8 +23,9 @@ from brobust import files
 from brobust.errors import BadInput, MissingSupport, last_line
 from brobust.host.cache import cache_directory, scratch_beside
 from brobust.host.locks import locked
+from brobust.host.programs import find_program
 from brobust.kernels.apt import HOST, Archive, archives
-from brobust.kernels.toolchain import check_room
+from brobust.kernels.toolchain import check_room, environment
 
 DEFAULT = "debian-6.12"  # if it is cached or apt offers it; see default()
 FETCH_SECONDS = 600.0  # how long to wait for another process that fetches the same files
@@ -187,7 +188,7 @@ def _from_debian(name: str) -> Kernel:
         if not images:
             raise MissingSupport(f"kernel: {package} and its parts hold no kernel; give another one")
         release = images[0].name.removeprefix("vmlinuz-")
-        _tool(["depmod", "-b", str(tree), release], scratch, remedy="install kmod")
+        _tool("kmod", ["depmod", "-b", str(tree), release], scratch)
         _put_in_place(tree, root)
     kernel = _cached(name)
     assert kernel is not None
@@ -234,9 +235,9 @@ def _put_in_place(tree: Path, root: Path) -> None:
 def _unpack(archive: Archive, package: str, scratch: Path, tree: Path) -> None:
     """Fetch a package and its parts from Debian's archive and unpack them over each other. Nothing is installed."""
     parts = [one for one in archive.dependencies(package) if _PARTS.fullmatch(one)]
-    _tool(archive.download(package, *parts), scratch, remedy="check the network and `apt-get update`")
+    _tool("apt", archive.download(package, *parts), scratch, remedy="check the network and `apt-get update`")
     for deb in sorted(scratch.glob("*.deb")):
-        _tool(["dpkg-deb", "-x", str(deb), str(tree)], scratch, remedy="repeat the command")
+        _tool("dpkg", ["dpkg-deb", "-x", str(deb), str(tree)], scratch)
 
 
 def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kernel:
@@ -258,7 +259,7 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
             for file in own:
                 (copy / file).unlink()
             shutil.copy(module, copy / place / f"{name}.ko")
-        _tool(["depmod", "-b", str(scratch), kernel.release], scratch, remedy="install kmod")
+        _tool("kmod", ["depmod", "-b", str(scratch), kernel.release], scratch)
         copy.rename(modules)
     return _from_files(f"{kernel.image}:{modules}")
 
@@ -290,11 +291,12 @@ def _version_key(package: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"[0-9]+", package)]
 
 
-def _tool(argv: list[str], cwd: Path, remedy: str) -> None:
-    try:
-        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise MissingSupport(f"{argv[0]} is not installed; run `make setup`") from None
+def _tool(package: str, argv: list[str], cwd: Path, remedy: str = "repeat the command") -> None:
+    """Run a program of this package, wherever it is: PATH of a user who is not root has no /sbin."""
+    program = shutil.which(argv[0]) or find_program(argv[0], package)
+    done = subprocess.run(
+        argv, executable=program, cwd=cwd, capture_output=True, text=True, check=False, env=environment()
+    )  # fmt: skip
     if done.returncode != 0:
         check_room(done.stderr, cwd)
         raise MissingSupport(f"{' '.join(argv[:3])} failed: {last_line(done.stderr)}; {remedy}")
