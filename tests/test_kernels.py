@@ -127,6 +127,23 @@ def test_backports_have_lists_of_their_own_that_are_fetched_once_a_day(
     assert ask() is None
 
 
+@pytest.mark.root
+def test_root_takes_no_kernel_and_no_headers_that_others_could_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
+    for file in ("boot/vmlinuz-6.12-cloud", "lib/modules/6.12-cloud/modules.dep"):
+        (tmp_path / "kernels/debian-6.12" / file).parent.mkdir(parents=True)
+        (tmp_path / "kernels/debian-6.12" / file).touch()
+    there = tmp_path / "headers/6.12-cloud/usr/src/linux-headers-6.12-cloud"
+    there.mkdir(parents=True)
+    assert vm_kernels.headers("debian-6.12") == there
+    for directory, ask in ((there.parent, vm_kernels.headers), (tmp_path / "kernels", vm_kernels.find)):
+        os.chown(directory, 65534, 65534)
+        with pytest.raises(MissingSupport, match=f"{directory} belongs to user 65534"):
+            ask("debian-6.12")
+
+
 def test_depmod_is_found_by_a_user_whose_path_has_no_sbin(
     tree: vm_kernels.Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

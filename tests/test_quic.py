@@ -4,6 +4,7 @@ skipped where none is built; `brobust quic build quinn` builds one."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -119,6 +120,22 @@ class TestBuild:
         build.build(quic.STACKS["quinn"], print)
         found = programs.commands(*quic.commands(quic.STACKS["quinn"], ()), ())
         assert found.sender[:2] == ("/bin/brobust-quinn", "send") and found.receiver[1:] == ("receive", "{port}")
+
+    @pytest.mark.root
+    def test_root_runs_none_that_others_could_replace(
+        self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(quic.Stack, "state", "built")
+        of_each = {
+            "quinn": lambda: quic.commands(quic.STACKS["quinn"], ()),
+            "pages": lambda: quic.web_program("brobust-pages"),
+        }
+        for name, ask in of_each.items():
+            quic.directory(name).mkdir(parents=True)
+            ask()
+            os.chown(quic.directory(name), 65534, 65534)
+            with pytest.raises(MissingSupport, match=f"quic/{name} belongs to user 65534"):
+                ask()
 
     def test_a_patch_applies_to_a_crate_that_was_packed_on_windows_and_may_add_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

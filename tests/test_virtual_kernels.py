@@ -455,6 +455,15 @@ def test_root_runs_no_kernel_that_others_could_replace(tree: Path, ours: Path) -
         virtual_kernels.find(kernel.name)
 
 
+@pytest.mark.root
+def test_root_builds_in_no_tree_that_others_could_change(tree: Path, ours: Path) -> None:
+    build.build(Order.of_tree(tree), keep_tree=True)
+    os.chown(virtual_kernels.cache_root() / ".kept-virtual-6.4.0-v3", 65534, 65534)
+    (ours / "config").write_text("CONFIG_HZ=100\n")
+    with pytest.raises(MissingSupport, match=r"\.kept-virtual-6\.4\.0-v3 belongs to user 65534, who could put"):
+        build.build(Order.of_tree(tree))
+
+
 def test_a_kernel_is_replaced_without_a_moment_in_which_there_is_none(
     tree: Path, ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

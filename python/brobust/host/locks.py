@@ -40,6 +40,15 @@ def refuse_foreign(path: Path) -> None:
         raise MissingSupport(f"{path} may be written by others than its owner; run `chmod go-w {path}`, or remove it")
 
 
+def refuse_foreign_to_root(place: Path, within: Path) -> None:
+    """As root, refuse a directory that is there if it, or one between it and `within`, fails `refuse_foreign`: what is
+    there is about to be executed."""
+    if os.geteuid() == 0:
+        place, within = place.resolve(), within.resolve()
+        for directory in (place, *(above for above in place.parents if above.is_relative_to(within))):
+            refuse_foreign(directory)
+
+
 class Locked(MissingSupport):
     """Another process holds the lock."""
 

@@ -22,6 +22,8 @@ from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, WriteFailed
+from brobust.host.cache import cache_directory
+from brobust.host.locks import refuse_foreign_to_root
 from brobust.kernels import kept_tree, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
@@ -218,7 +220,8 @@ def _scratch(name: str, keep_tree: bool | None, force: bool) -> Iterator[Path]:
             shutil.rmtree(scratch / leftover, ignore_errors=True)
     else:
         shutil.rmtree(scratch, ignore_errors=True)  # it may be left by a build that was interrupted
-    scratch.mkdir(exist_ok=True)
+    scratch.mkdir(mode=0o755, exist_ok=True)
+    refuse_foreign_to_root(scratch, cache_directory())
     free = shutil.disk_usage(scratch).free
     try:
         if free < MIN_FREE_BYTES and not (scratch / kept_tree.STATE).exists():

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
-from brobust.host.locks import refuse_foreign
+from brobust.host.locks import refuse_foreign_to_root
 from brobust.kernels import our_files
 
 DEFAULT = "virtual-6.12"  # if it is built; see default()
@@ -176,11 +176,7 @@ def find_again(name: str) -> VirtualKernel:
 def check_executable(kernel: VirtualKernel) -> None:
     """Refuse an executable that cannot run here, or has changed since it was built: its hash identifies runs. As root,
     also refuse one that another user could have put there."""
-    if os.geteuid() == 0:
-        root = (cache_directory() if kernel.where == "cache" else _FROM_WHEEL).resolve()
-        place = kernel.path.parent.resolve()
-        for directory in (place, *(above for above in place.parents if above.is_relative_to(root))):
-            refuse_foreign(directory)
+    refuse_foreign_to_root(kernel.path.parent, cache_directory() if kernel.where == "cache" else _FROM_WHEEL)
     if not os.access(kernel.path, os.X_OK):  # false on a file system that is mounted so, too
         raise MissingSupport(
             f"kernel: {kernel.path} cannot be executed here: its file system is mounted noexec, or its mode has "

@@ -22,7 +22,7 @@ from pathlib import Path
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, last_line
 from brobust.host.cache import cache_directory, scratch_beside
-from brobust.host.locks import locked
+from brobust.host.locks import locked, refuse_foreign_to_root
 from brobust.host.programs import find_program
 from brobust.kernels.apt import HOST, Archive, archives
 from brobust.kernels.toolchain import check_room, environment
@@ -75,7 +75,9 @@ def find(name: str) -> Kernel:
     if ":" in name or "/" in name:
         return _from_files(name)
     if is_debian(name):
-        return _from_debian(name)
+        kernel = _from_debian(name)
+        refuse_foreign_to_root(kernel.image.parent, cache_directory())
+        return kernel
     return _from_boot(name)
 
 
@@ -202,13 +204,18 @@ def headers(name: str) -> Path:
     """
     kernel = find(name)
     root = cache_directory() / "headers" / kernel.release
-    there = root / "usr/src" / f"linux-headers-{kernel.release}"
-    if there.is_dir():
-        return there
+    package = f"linux-headers-{kernel.release}"
+    there = root / "usr/src" / package
+    if not there.is_dir():
+        _fetch_headers(package, root, there)
+    refuse_foreign_to_root(there, cache_directory())
+    return there
+
+
+def _fetch_headers(package: str, root: Path, there: Path) -> None:
     with _alone(root), scratch_beside(root) as scratch:
         if there.is_dir():  # fetched by another process while this one waited
-            return there
-        package = f"linux-headers-{kernel.release}"
+            return
         archive = next((one for one in archives() if one.offered(package)), HOST)
         tree = scratch / "tree"
         _unpack(archive, package, scratch, tree)
@@ -217,7 +224,6 @@ def headers(name: str) -> Path:
         here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
         makefile.write_text(makefile.read_text().replace("/usr/src/", here))
         _put_in_place(tree, root)
-    return there
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:

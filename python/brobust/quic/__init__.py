@@ -15,6 +15,7 @@ from pathlib import Path
 
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
+from brobust.host.locks import refuse_foreign_to_root
 from brobust.kernels import our_files
 
 PREFIX = "quic:"
@@ -213,7 +214,12 @@ def find(name: str) -> Stack:
 def web_program(name: str) -> str | None:
     """Return the file of a program of WEB by its name; None: it is none of them, or not built."""
     one = WEB.get(name)
-    return str(one.program) if one is not None and one.state == "built" else None
+    return str(_executable(one)) if one is not None and one.state == "built" else None
+
+
+def _executable(stack: Stack) -> Path:
+    refuse_foreign_to_root(directory(stack.name), cache_directory())
+    return stack.program
 
 
 def directory(name: str) -> Path:
@@ -258,7 +264,7 @@ def commands(stack: Stack, words: Collection[str], *, qlog: bool = False) -> tup
     if stack.state != "built":
         how = "is not built" if stack.state == "missing" else "was built from other files than are here now"
         raise MissingSupport(f"traffic: {PREFIX}{stack.name} {how}; `brobust quic build {stack.name}` builds it")
-    program = shlex.quote(str(stack.program))
+    program = shlex.quote(str(_executable(stack)))
     gso = "off" if "gso=off" in words or "gso" not in stack.switches else "on"
     rest = "".join(f" {word.removeprefix('rule=')}" for word in words if word.startswith("rule="))
     rest += " txtime" if "txtime=on" in words else ""
