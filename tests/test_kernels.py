@@ -13,6 +13,7 @@ import pytest
 from brobust import quic
 from brobust.backends import doctor, vm
 from brobust.errors import BadInput, MissingSupport
+from brobust.host.cache import cache_directory
 from brobust.kernels import apt, sources
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.apt import HOST, Archive
@@ -142,6 +143,14 @@ def test_root_takes_no_kernel_and_no_headers_that_others_could_change(
         os.chown(directory, 65534, 65534)
         with pytest.raises(MissingSupport, match=f"{directory} belongs to user 65534"):
             ask("debian-6.12")
+
+
+def test_a_user_without_a_home_has_to_say_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "BROBUST_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4711)  # of no user in /etc/passwd
+    with pytest.raises(MissingSupport, match=r"no home directory; set BROBUST_CACHE"):
+        cache_directory()
 
 
 def test_depmod_is_found_by_a_user_whose_path_has_no_sbin(

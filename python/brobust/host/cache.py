@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from brobust import files
+from brobust.errors import MissingSupport
 
 
 def cache_directory() -> Path:
@@ -16,8 +17,15 @@ def cache_directory() -> Path:
     if named := os.environ.get("BROBUST_CACHE"):
         return Path(named).absolute()  # what is built there runs in other directories
     of_user = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG Base Directory Specification ignores one that is empty or relative.
-    return (of_user if of_user.is_absolute() else Path.home() / ".cache") / "brobust"
+    if not of_user.is_absolute():  # the XDG Base Directory Specification ignores such a one
+        try:
+            of_user = Path.home() / ".cache"
+        except RuntimeError:  # a user of whom this system knows nothing, without HOME
+            raise MissingSupport(
+                "nobody knows where kernels are to be kept: this user has no home directory; set BROBUST_CACHE to a "
+                "directory of its own"
+            ) from None
+    return of_user / "brobust"
 
 
 @contextmanager
