@@ -191,6 +191,11 @@ class TestQlog:
             taken = qlog.samples([b'\x1e{"trace": 1}\n', start + written + b"}}\n"], began_s=0)
             assert taken["cwnd_packets"].to_list() == [packets], written
 
+    def test_an_event_at_no_time_is_left_out(self) -> None:
+        for written in (b"NaN", b"-Infinity", b"1" + b"0" * 400, b"true", b"[1]"):
+            taken = qlog.samples([self.EVENTS[1].replace(b"12.5", written), self.EVENTS[1]], began_s=1)
+            assert taken["time_s"].to_list() == [1.0], written
+
     def test_times_may_be_differences(self) -> None:
         head = b'\x1e{"trace": {"common_fields": {"time_format": "delta"}}}\n'
         assert qlog.samples([head, *self.EVENTS], began_s=0)["time_s"].to_list() == pytest.approx([0.0125, 0.0265])

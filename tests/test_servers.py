@@ -94,6 +94,12 @@ class TestRequests:
         with pytest.raises(RunFailed, match=r"^a program printed .* is no request as docs/servers.md has it$"):
             self.figures({"flow": 0, "stdout": b'{"request": ' + line + b"\n"})
 
+    @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"1e300", b"1" + b"0" * 400, b"[" * 10**5])
+    def test_a_number_that_no_request_can_have_is_refused_in_one_line(self, number: bytes) -> None:
+        self.test_a_line_that_is_no_request_is_refused_in_one_line(
+            b'{"due_s": 1, "first_byte_ms": null, "completion_ms": null, "status": null, "bytes": ' + number + b"}}"
+        )
+
 
 def test_the_example_of_a_key_is_the_same_every_day_and_valid_when_virtual_time_begins(tmp_path: Path) -> None:
     subprocess.run(["sh", our_files.directory("examples/key.sh")], cwd=tmp_path, check=True)

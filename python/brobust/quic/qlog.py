@@ -84,6 +84,6 @@ def _events(records: list[bytes]) -> Iterator[tuple[float, str, dict[str, Any]]]
         if isinstance(trace := event.get("trace"), dict):
             common = trace.get("common_fields")
             adds = isinstance(common, dict) and "delta" in str(common.get("time_format", ""))
-        elif isinstance(event.get("time"), int | float) and isinstance(event.get("data"), dict):
-            time_ms = event["time"] + (time_ms if adds else 0)
+        elif (time := _number(event.get("time"))) is not None and isinstance(event.get("data"), dict):
+            time_ms = time + (time_ms if adds else 0)
             yield time_ms, str(event.get("name", "")), event["data"]

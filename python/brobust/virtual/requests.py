@@ -20,6 +20,7 @@ from brobust.scenario import Run, Scenario
 BEGINNING = re.compile(rb'\s*\{\s*"request"\s*:')
 # What a line holds, besides the numbers of run and flow.
 TOLD = ("due_s", "first_byte_ms", "completion_ms", "bytes", "status")
+MAX_NUMBER = 2.0**53  # up to which every integer is exact
 
 
 def taken_out(ended: list[dict[str, Any]], run: Run) -> pl.DataFrame:
@@ -52,9 +53,10 @@ def _read(line: bytes) -> dict[str, float | None]:
     try:
         told = json.loads(line)["request"]
         read = {name: None if told[name] is None else float(told[name]) for name in TOLD}
-        if read["due_s"] is None:
+        # The comparison is false of NaN, too.
+        if read["due_s"] is None or not all(number is None or abs(number) <= MAX_NUMBER for number in read.values()):
             raise ValueError
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         shown = line.decode(errors="replace").strip()[:100]
         raise RunFailed(f"a program printed {shown!r}, which is no request as docs/servers.md has it") from None
     return read
