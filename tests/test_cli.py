@@ -448,6 +448,20 @@ def test_what_would_not_fit_into_memory_is_refused_before_it_begins() -> None:
     assert memory.needed(asked(**slices)[0]) > 10e9
 
 
+def test_memory_is_free_only_within_the_limits_of_the_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path)
+    monkeypatch.setattr(memory, "OWN_CGROUP", tmp_path / "own")
+    unlimited = memory.available()
+    (tmp_path / "own").write_text("4:memory:/other\n0::/pod/container\n")
+    (tmp_path / "pod/container").mkdir(parents=True)
+    for group, limit in (("pod", "100000000"), ("pod/container", "max")):
+        for name, text in (("max", limit), ("current", "60000000"), ("stat", "anon 1\nfile 50000000\nshmem 20000000")):
+            (tmp_path / group / f"memory.{name}").write_text(f"{text}\n")
+    assert memory.available() == 70_000_000 < unlimited
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "pod")  # in a container, where the path may be the host's
+    assert memory.available() == 70_000_000
+
+
 def test_the_runs_of_each_backend_have_to_fit_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Grid.from_flags({"backend": ["virtual", "vm"], "duration": ["2s", "3600s"]})
     checked: dict[str, int] = {}

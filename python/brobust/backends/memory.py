@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from brobust import files, units
@@ -20,6 +21,7 @@ BYTES_OF_KERNEL = 25_000_000
 BYTES_OF_ADDRESSES = 1_100_000_000
 # What this process has open, and for each kernel: two pipes, the console, what both share, and more while it starts.
 OPEN_FILES, OPEN_FILES_OF_KERNEL = 64, 12
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 INTERVALS_PER_S = 10  # rows of the table `throughput`
 WRITES_PER_S = 100  # of a flow with pattern rate; each write may become a packet of its own
 
@@ -69,6 +71,23 @@ def check(scenarios: Sequence[Scenario], at_once: int) -> None:
 
 
 def available() -> int:
-    """Return how much memory programs can still be given without swapping, bytes."""
+    """Return how much memory programs can still be given without swapping, and in a container without being killed,
+    bytes."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(fields["MemAvailable"].removesuffix("kB")) * 1024
+    return min([int(fields["MemAvailable"].removesuffix("kB")) * 1024, *_left_in_cgroups()])
+
+
+def _left_in_cgroups() -> Iterator[int]:
+    """Yield how much each cgroup of this process that has a limit has left of it, bytes. (Version 2 of cgroups.)"""
+    own = re.search(r"^0::/(.*)$", OWN_CGROUP.read_text() if OWN_CGROUP.exists() else "", re.MULTILINE)
+    group = CGROUPS / (own[1] if own is not None else "")
+    for one in (group, *group.parents):
+        if not one.is_relative_to(CGROUPS):
+            return
+        try:
+            limit, used = ((one / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+            counts = dict(line.split() for line in (one / "memory.stat").read_text().splitlines())
+        except OSError:  # the first of all has none; in a container its own is in that one's place
+            continue
+        if limit != "max":  # what is cached of files makes way, but not files in memory
+            yield int(limit) - int(used) + int(counts["file"]) - int(counts["shmem"])
