@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from brobust.backends.lab import LabBackend
 from brobust.errors import BadInput, MissingSupport
 from brobust.lab import hosts, places
+from brobust.lab.ssh import Connection
 from conftest import refused
 
 SENDER = '[sender]\nssh = "server-1"\naddress = "10.0.1.1"\n'
@@ -90,6 +92,15 @@ def test_backend_lab_needs_a_file_of_hosts_and_no_other_backend_takes_one(
     assert "is possible on backend lab only" in refused(capsys, "run", "--backend", "virtual", "--hosts", str(lab))
     missing = ("run", "--backend", "lab", "--hosts", str(lab.with_name("none.toml")))
     assert "none.toml: cannot be read (no such file" in refused(capsys, *missing)
+
+
+def test_what_hosts_could_not_undo_is_said_before_those_of_another_file_are_reached(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "close", lambda connection: f"{connection.name}: a qdisc is left")
+    with pytest.raises(MissingSupport, match=r"sender \(server-0\): a qdisc is left"), LabBackend(print) as backend:
+        backend._connections["server-0", False] = Connection("sender", hosts.Machine(ssh="server-0"))
+        backend._connected(str(lab))
 
 
 def test_an_interface_that_ssh_reaches_by_a_link_local_address_is_no_bottleneck() -> None:

@@ -96,7 +96,8 @@ class LabBackend(Backend):
     def _connected(self, file: str) -> Lab:
         if self._lab is not None and self._file == file:
             return self._lab
-        self._disconnect()
+        if problems := self._disconnect():
+            raise MissingSupport("; ".join(problems))
         hosts = hosts_file.read(file)
         self._file = file
         config = None if hosts.ssh_config is None else FilePath(file).parent / hosts.ssh_config
