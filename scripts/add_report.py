@@ -51,6 +51,7 @@ NEEDED = {
     ),
     "validation.host": tuple(HOST),
 }  # fmt: skip
+MAX_COUNT = 1_000_000
 NAMES_SOMEBODY = re.compile(
     r"\d+\.\d+\.\d+\.\d+|(?:[0-9a-f]{1,4}:){2,}|(?:^|\s)[/~]\w|\S@\S|[|<>\[\]`]", re.IGNORECASE
 )  # addresses, paths, mail; and what would be Markdown in a table
@@ -74,6 +75,9 @@ def problems(report: dict[str, Any]) -> Iterator[str]:
         yield from _of_table("validation", report["validation"], VALIDATION)
         given = report["validation"] if isinstance(report["validation"], dict) else {}
         lists = {name: one if isinstance(one := given.get(name), list) else [] for name in ("cell", "host")}
+        for name in ("runs", "cells"):
+            if name in given and given[name] not in range(1, MAX_COUNT):
+                yield f"validation.{name} is {given[name]!r}, and no number of {name}"
         for name, known in (("cell", CELL), ("host", HOST)):
             for one in lists[name]:
                 yield from _of_table(f"validation.{name}", one, known)
@@ -101,7 +105,7 @@ def _of_table(name: str, table: Any, known: dict[str, tuple[type, ...]]) -> Iter
             yield f"{name}.{key} is in no report"
         elif not isinstance(value, known[key]) or isinstance(value, bool):
             yield f"{name}.{key} is {value!r}, of another type than reports have"
-        elif isinstance(value, str) and (len(value) > 200 or NAMES_SOMEBODY.search(value)):
+        elif isinstance(value, str) and (len(value) > 200 or not value.isprintable() or NAMES_SOMEBODY.search(value)):
             yield f"{name}.{key} has what may be an address, a path or markup: {value[:60]!r}; a report has none"
 
 
