@@ -15,9 +15,16 @@ kept=$cache/$key.tar.zst
 
 case ${1:-} in
 restore)
-	[ ! -d target/release ] && [ -f "$kept" ] || exit 0
-	mkdir -p target
-	tar --zstd -xf "$kept" -C target || rm -rf target "$kept"
+	[ ! -d target/release ] && [ ! -d target/debug ] && [ -f "$kept" ] || exit 0
+	# Cargo would take half a file for a whole one: its place is taken by what is complete.
+	rm -rf target/kept
+	mkdir -p target/kept
+	if tar --zstd -xf "$kept" -C target/kept; then
+		mv target/kept/* target/
+	else
+		rm -f "$kept"
+	fi
+	rm -rf target/kept
 	;;
 keep)
 	[ ! -f "$kept" ] || exit 0

@@ -47,16 +47,25 @@ as_root() {
 update() { # one call at a time: kernels are fetched in the background
 	as_root flock scripts/setup.sh apt-get update -qq
 }
+# What this puts on the host, or starts, only until it ends: also when it is interrupted.
+policy=/usr/sbin/policy-rc.d placed= beside=()
+leave() {
+	[ -z "$placed" ] || as_root rm -f $policy
+	placed=
+	[ ${#beside[@]} -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true
+}
+trap leave EXIT
 # What a package would start, such as sshd, is not started: tests start their own, in network namespaces.
 install() {
+	local status=0
 	say "installing $*"
 	update || say "apt-get update failed; trying with the package lists that are here"
-	local policy=/usr/sbin/policy-rc.d placed= status=0 # deb-systemd-invoke(1) asks it
-	if [ ! -e $policy ]; then
-		printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod +x $policy && placed=yes
+	if [ ! -e $policy ]; then # deb-systemd-invoke(1) asks it
+		placed=yes
+		printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod +x $policy
 	fi
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null || status=$?
-	[ -z "$placed" ] || as_root rm -f $policy
+	leave
 	[[ " $* " != *" openssh-server "* ]] || as_root systemctl --quiet disable ssh.service ssh.socket 2>/dev/null || true
 	return $status
 }
@@ -153,8 +162,6 @@ fetch_guest_kernels() {
 }
 
 sync --no-install-project --extra study
-beside=()
-trap '[ ${#beside[@]} -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true' EXIT
 if [[ $parts == *" virtual "* ]]; then
 	build_virtual_kernel &
 	beside+=($!)

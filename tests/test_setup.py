@@ -1,0 +1,82 @@
+"""What sets a checkout up leaves nothing behind when it is interrupted, neither on the host nor half of a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def _stub(directory: Path, name: str, script: str) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(f"#!/bin/bash\n{script}\n")
+    (directory / name).chmod(0o755)
+
+
+@pytest.mark.root
+def test_services_may_start_again_after_an_interrupted_setup(tmp_path: Path) -> None:
+    stubs = tmp_path / "bin"
+    _stub(stubs, "dpkg-query", "exit 1")
+    # Ctrl-C, while packages are installed, comes to all that runs in the terminal.
+    _stub(stubs, "apt-get", f'case "$*" in *install*) ls /usr/sbin >{tmp_path}/seen; kill -INT 0; sleep 9;; esac')
+    script = """
+    mount -t tmpfs none /usr/sbin
+    trap : INT
+    scripts/setup.sh dist
+    echo "status $?"
+    ls /usr/sbin
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True,
+        env={**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}"}, start_new_session=True,
+    )  # fmt: skip
+    assert (tmp_path / "seen").read_text() == "policy-rc.d\n"
+    assert done.stdout == "status 130\n", done
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A directory with what scripts/rust_deps.sh reads, and a file that cargo has compiled."""
+    root = tmp_path / "checkout"
+    (root / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/rust_deps.sh", root / "scripts")
+    (root / "crates/one").mkdir(parents=True)
+    for file in ("Cargo.lock", "Cargo.toml", "crates/one/Cargo.toml"):
+        (root / file).write_text(file)
+    for profile in ("release", "debug"):
+        (root / "target" / profile / "deps").mkdir(parents=True)
+        (root / "target" / profile / "deps/libone.rlib").write_text(profile)
+    return root
+
+
+def test_crates_of_others_are_taken_from_the_cache_as_a_whole_or_not_at_all(checkout: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = checkout / "scripts/rust_deps.sh"
+    subprocess.run([command, "keep"], check=True, env=environment)
+    compiled, target = "release/deps/libone.rlib", checkout / "target"
+
+    def without_any() -> None:
+        shutil.rmtree(target)
+        (target / "dist").mkdir(parents=True)
+
+    without_any()
+    # What Ctrl-C does, and a machine that is switched off: half of the files are there.
+    killing = {**environment, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    _stub(tmp_path / "bin", "tar", f'{shutil.which("tar")} "$@"; kill -KILL $PPID')
+    subprocess.run([command, "restore"], check=False, env=killing)
+    assert not (target / compiled).exists()
+    subprocess.run([command, "restore"], check=True, env=environment)
+    assert (target / compiled).read_text() == "release"
+    assert {file.name for file in target.iterdir()} == {"debug", "dist", "release"}
+
+    without_any()
+    [kept] = (tmp_path / "cache/brobust/rust").iterdir()
+    kept.write_bytes(kept.read_bytes()[:100])
+    subprocess.run([command, "restore"], check=True, env=environment)
+    assert [file.name for file in target.iterdir()] == ["dist"], "a damaged file costs nothing else"
+    assert not kept.exists()
