@@ -21,7 +21,7 @@ test_aarch64() { # SUITE, of which only the first has these kernels
 		mv "$kept/root.new.tar" "$kept/root.tar"
 	fi
 	fetch_kernels_of_arm64 "$kept"
-	version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+	version=$(scripts/version.sh)
 	for package in "$kept"/kernels/*/; do
 		package=${package%/}
 		release=$(basename "$package"/boot/vmlinuz-* | sed 's/vmlinuz-//; s/-cloud-arm64//')

@@ -40,7 +40,7 @@ try_program() { # PREFIX: runs the first commands of what is installed there; $f
 	begun=$EPOCHREALTIME
 	inside stranger brobust --version >"$work/said" || fail "--version: $(cat "$work/said")"
 	first=$(since "$begun")
-	grep -q "^brobust $(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" "$work/said" ||
+	grep -q "^brobust $(scripts/version.sh)" "$work/said" ||
 		fail "--version: $(cat "$work/said")"
 	inside stranger brobust watch --once --interval 200ms --window 1s >"$work/said" 2>&1 || status=$?
 	[ $status -eq 0 ] || fail "watch --once: $status, $(cat "$work/said")"
