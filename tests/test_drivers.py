@@ -12,6 +12,7 @@ import pytest
 
 from brobust import drivers
 from brobust.drivers import Driver
+from brobust.drivers.modelled import Modelled
 from brobust.scenario import Contention
 
 ROOT = Path(__file__).parents[1]
@@ -53,3 +54,9 @@ def test_a_competitor_takes_the_share_of_one_of_n_equals() -> None:
         return [field for field, _ in drivers.refusals(Contention(driver="competitor", start_jitter=0, share=share))]
 
     assert (refused(0.25), refused(0.4)) == ([], ["share"])
+
+
+@pytest.mark.parametrize("chance", ["10%", "0.7%", "12.345678%", "99.9999999%", "0.00000001%"])
+def test_the_chance_of_a_late_wake_up_is_read_as_it_was_given(chance: str) -> None:
+    late = Modelled.parse(f"late:chance={chance}:timers")
+    assert str(late) == f"late:chance={chance}:timers" and Modelled.parse(str(late)) == late

@@ -10,6 +10,7 @@ there: the host's tick rate, and whether the vCPU is always busy or sleeps when 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from brobust import units
@@ -75,7 +76,8 @@ class Modelled:
 
     def __str__(self) -> str:
         hz = f":hz={self.hz}" if self.hz != DEFAULT_HZ else ""
-        chance = f":chance={self.chance * 100:g}%" if self.chance < 1 else ""
+        percent = Decimal(f"{self.chance * 100:.12g}")  # written without an exponent
+        chance = f":chance={percent:f}%" if self.chance < 1 else ""
         return self.name + hz + (":idle" if self.idle else "") + chance + (":timers" if self.timers else "")
 
     def schedule(self, timeslice_ns: int, period_ns: int, seed: int) -> dict[str, Any]:
