@@ -15,6 +15,7 @@ import pytest
 
 from brobust import files
 from brobust.errors import BadInput
+from brobust.host import cache
 
 
 def test_a_file_that_could_not_be_written_leaves_the_one_before_and_nothing_else(tmp_path: Path) -> None:
@@ -96,12 +97,16 @@ for number in itertools.count():
     assert {file.name for file in tmp_path.iterdir()} <= {"0", "1", "2"}
 
 
+@pytest.mark.parametrize("what", ["files.temporary_directory()", "cache.scratch_beside(Path('{place}/kernel'))"])
 def test_the_next_process_removes_the_temporary_directory_of_one_that_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    program = """
+    what = what.format(place=tmp_path)
+    program = f"""
+from pathlib import Path
 from brobust import files
-with files.temporary_directory() as directory:
+from brobust.host import cache
+with {what} as directory:
     print(directory, flush=True)
     input()
 """
@@ -121,7 +126,8 @@ with files.temporary_directory() as directory:
         just_begun = tmp_path / f"{left.name}-2"  # by a process that has not locked it yet
         just_begun.mkdir()
         files._remove_temporary_of_killed.cache_clear()
-        with files.temporary_directory() as ours:
+        begun = files.temporary_directory() if "files" in what else cache.scratch_beside(tmp_path / "kernel")
+        with begun as ours:
             assert sorted(tmp_path.iterdir()) == sorted([just_begun, used, ours])
         lives.communicate("\n")
     assert list(tmp_path.iterdir()) == [just_begun]

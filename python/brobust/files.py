@@ -102,11 +102,12 @@ def write_table(file: Path, table: pl.DataFrame) -> None:
 
 
 @contextmanager
-def temporary_directory() -> Iterator[Path]:
-    """Yield a directory that is gone afterwards. Our process keeps it locked: one that nobody has locked belonged to a
-    process that was killed, and is removed here."""
-    _remove_temporary_of_killed(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as name:
+def temporary_directory(place: Path | None = None) -> Iterator[Path]:
+    """Yield a directory that is gone afterwards, in this place, else in that of all temporary files. Our process keeps
+    it locked: one that nobody has locked belonged to a process that was killed, and is removed here."""
+    place = place or Path(tempfile.gettempdir())
+    _remove_temporary_of_killed(place)
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=place) as name:
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

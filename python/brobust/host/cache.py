@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +34,7 @@ def scratch_beside(place: Path) -> Iterator[Path]:
     files.make_directory(place.parent)
     with (
         files.writing_to(place.parent),
-        tempfile.TemporaryDirectory(dir=place.parent) as scratch,
+        files.temporary_directory(place.parent) as scratch,
         files.writing_to(place.parent),  # before the scratch directory is removed
     ):
-        yield Path(scratch)
+        yield scratch
