@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from brobust.backends.base import Backend
 from brobust.conformance import cases, packets
+from brobust.dataset import Measured
+from brobust.errors import RunFailed
+from brobust.scenario.grid import scenario
 
 pytestmark = pytest.mark.virtual
 
@@ -24,7 +30,14 @@ def test_the_first_packet_that_differs_is_shown_with_both_states() -> None:
     first, bbr, robust, *states = compared.difference.splitlines()
     assert first.startswith("packet ") and "differs" in first
     assert "bbr:" in bbr and "brb_bbr1_robust:" in robust
-    assert all("pacing_rate_mbps" in state for state in states) and len(states) == 2
+    assert all(re.search(r"pacing_rate_mbps \d+\.?\d{0,5},", state) for state in states) and len(states) == 2
+
+
+def test_a_run_that_cannot_be_compared_says_why() -> None:
+    backend = Backend()
+    backend.measure = lambda run: Measured([{"outcome": "unfaithful", "reason": "no byte arrived"}])  # type: ignore[method-assign]
+    with pytest.raises(RunFailed, match=r": unfaithful: no byte arrived$"):
+        packets._measure(backend, scenario({}), packets=False)
 
 
 def test_packets_that_differ_in_the_bits_of_ecn_only_are_told_from_the_same() -> None:

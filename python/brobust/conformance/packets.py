@@ -81,8 +81,8 @@ def _measure(backend: Backend, scenario: Scenario, *, packets: bool) -> Result:
     wanted = scenario.model_copy(update={"packets": True, "samples": "ack"}) if packets else scenario
     run = Run(scenario=wanted, repeat=0)
     result = Result(run, backend.measure(run))
-    if (result.runs["outcome"] != "ok").any():
-        raise RunFailed(f"{scenario.describe()}: {result.runs['outcome'][0]}")
+    for outcome, reason in result.runs.filter(pl.col("outcome") != "ok").select("outcome", "reason").iter_rows():
+        raise RunFailed(f"{scenario.describe()}: {outcome}: {reason}")
     return result
 
 
@@ -111,7 +111,8 @@ def first_difference(pair: tuple[str, str], first: Result, second: Result) -> st
         before = result.samples.filter(pl.col("time_s") <= time)
         if len(before):
             last = before.row(len(before) - 1, named=True)
-            shown = ", ".join(f"{column} {last[column]}" for column in _STATE)
+            known = {column: last[column] for column in _STATE if last[column] is not None}
+            shown = ", ".join(f"{name} {f'{at:.6g}' if isinstance(at, float) else at}" for name, at in known.items())
             lines.append(f"  {control} at {last['time_s']:.6f} s: {shown}")
     return "\n".join(lines)
 
