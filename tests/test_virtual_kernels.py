@@ -455,6 +455,15 @@ def test_root_runs_no_kernel_that_others_could_replace(tree: Path, ours: Path) -
         virtual_kernels.find(kernel.name)
 
 
+def test_where_nothing_can_be_kept_nothing_is_built(
+    tree: Path, ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "file"))
+    with pytest.raises(MissingSupport, match=r"cannot be built: /\S+/file/virtual: not a directory$"):
+        _built(tree)
+
+
 @pytest.mark.root
 def test_root_builds_in_no_tree_that_others_could_change(tree: Path, ours: Path) -> None:
     build.build(Order.of_tree(tree), keep_tree=True)

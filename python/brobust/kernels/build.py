@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from brobust import files
-from brobust.errors import BadInput, MissingSupport, WriteFailed
+from brobust.errors import BadInput, MissingSupport, WriteFailed, one_line
 from brobust.host.cache import cache_directory
 from brobust.host.locks import refuse_foreign_to_root
 from brobust.kernels import kept_tree, our_files
@@ -62,7 +62,7 @@ def build(
     except OSError as error:  # a cache directory that we may not write
         if (full := files.why_not_written(error, virtual_kernels.cache_root())) is not None:
             raise full from None
-        raise MissingSupport(f"kernel: {order.name} cannot be built: {error}") from None
+        raise MissingSupport(f"kernel: {order.name} cannot be built: {one_line(error)}") from None
 
 
 def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None) -> BuildResult:
