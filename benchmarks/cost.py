@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import spread
 import typer
 
 from brobust import backends
@@ -180,4 +181,4 @@ def _transfer(control: str, size: int) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    spread.run(lambda: typer.run(main))

@@ -21,11 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spread import shown
+import spread
 
 from brobust import _core
 from brobust.backends.virtual import commands_of, describe_programs
-from brobust.errors import BrobustError
 from brobust.host import machine
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run, Scenario
@@ -191,11 +190,11 @@ def answer(question: Question, kernels: Mapping[str, virtual_kernels.VirtualKern
         "|---|" + "--:|" * len(headings),
     ]
     for name, samples in rows.items():
-        cells = [shown([sample[key] for sample in samples], None) for key in COLUMNS]
+        cells = [spread.shown([sample[key] for sample in samples], None) for key in COLUMNS]
         base = rows.get(question.beside.get(name, ""), [])
         for key in question.ratios:
             ratios = [one[key] / of[key] for one, of in zip(samples, base, strict=True)] if base else []
-            cells.append(shown(ratios, None) if ratios else "")
+            cells.append(spread.shown(ratios, None) if ratios else "")
         lines.append(f"| {name} | {' | '.join(cells)} | {question.goals.get(name, '')} |")
     return "\n".join(lines)
 
@@ -206,12 +205,11 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5, help="rounds (default 5)")
     parser.add_argument("--kernel", default=virtual_kernels.DEFAULT, help=f"default {virtual_kernels.DEFAULT}")
     given = parser.parse_args()
+    if given.repeat < 1:
+        parser.error(f"--repeat: {given.repeat} is too few; give 1 or more")
     questions = [QUESTIONS[name]() for name in given.only or QUESTIONS]
-    try:
-        ends = ["", *(end for question in questions for end in question.ends.values())]
-        kernels = {end: virtual_kernels.find(given.kernel + end) for end in ends}
-    except BrobustError as error:
-        sys.exit(f"speed.py: {error}")
+    ends = ["", *(end for question in questions for end in question.ends.values())]
+    kernels = {end: virtual_kernels.find(given.kernel + end) for end in ends}
     kernel = kernels[""]
     cpu = max(os.sched_getaffinity(0))  # interrupts tend to go to the first
     run(one_flow("cubic", "1s", "100mbit"), kernel, 0, cpu)  # the first run reads the kernel from disk
@@ -224,4 +222,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    spread.run(main)

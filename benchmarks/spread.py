@@ -1,9 +1,21 @@
-"""How the benchmarks write what they have measured several times."""
+"""How the benchmarks write what they have measured several times, and what cannot be measured here."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from brobust.errors import BrobustError
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a benchmark; end with one line where it is refused."""
+    try:
+        main()
+    except BrobustError as refusal:
+        sys.exit(f"{Path(sys.argv[0]).name}: {refusal}")
 
 
 def shown(values: Sequence[float], digits: int | None = 1, once: bool = False) -> str:

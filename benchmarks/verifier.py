@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
+import spread
 import typer
 
 from brobust import backends
@@ -118,4 +119,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    spread.run(lambda: typer.run(main))

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import spread
+
 from brobust import backends
 from brobust.backends.vm import VmBackend
 from brobust.scenario import Run
@@ -169,4 +171,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    spread.run(main)

@@ -504,6 +504,16 @@ def test_programs_that_have_grown_are_named() -> None:
     assert verifier.grown({"brb_x": {"init": 600_000}}, {"brb_x": {"init": 590_000}})
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("script", ["cost.py", "verifier.py"])
+def test_a_kernel_that_a_benchmark_cannot_boot_is_refused_in_one_line(script: str) -> None:
+    command = [sys.executable, Path(verifier.__file__).with_name(script), "--kernel", "debian-9.9"]
+    command += ["--own"] if script == "verifier.py" else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(rf"{script}: kernel: 'debian-9\.9' does not exist; .*\n", done.stderr)
+
+
 def test_help_lists_the_commands_of_the_host_program_as_that_does() -> None:
     shown = subprocess.run([host_program(), "cc", "--help"], capture_output=True, text=True, check=True).stdout
     section = shown.partition("Commands:\n")[2].partition("\n\n")[0]

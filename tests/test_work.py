@@ -158,3 +158,17 @@ def test_what_a_host_needs_is_a_table_that_a_scenario_takes(tmp_path: Path) -> N
     assert costs.keys() == {"sent_byte_ns", "received_byte_ns", "accept_time", "call_time"}
     one = Grid.from_flags({"programs": {"sender": "a", "receiver": "b", **costs}}).scenarios[0]
     assert all(one.programs.work.values()) and len(one.programs.work) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        ("--kernel virtual-9.9", 1, "speed.py: kernel: virtual-9.9 is not built"),
+        ("--repeat 0", 2, "speed.py: error: --repeat: 0 is too few; give 1 or more"),
+    ],
+)
+def test_what_a_benchmark_cannot_measure_is_said_in_one_line(words: str, status: int, line: str) -> None:
+    command = [sys.executable, ROOT / "benchmarks/speed.py", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "") and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(line)
