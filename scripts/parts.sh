@@ -1,4 +1,4 @@
-# For the scripts beside it that do several things, each of which has a name.
+# For the scripts beside it that do several things, each of which has a name; and apt for other machines than this one.
 
 check_names() { # KIND "NAME..." GIVEN...: refuses what is none of these names
 	local name
@@ -18,4 +18,13 @@ do_each() { # PREFIX "WHAT IS NOT TRUE" NAME...: does each, also after one that 
 		fi
 	done
 	[ ${#failed[@]} -eq 0 ] || { printf '%s: %s\n' "$2" "${failed[*]}"; exit 1; }
+}
+
+# What it says is in English, and can be read by a script.
+apt_of() { # DIRECTORY "ARCHITECTURE..." PROGRAM ARGUMENT...: apt with lists of its own there, and with nothing installed
+	local architectures
+	read -ra architectures <<<"$2"
+	mkdir -p "$1/lists/partial" "$1/cache/archives/partial"
+	LC_ALL=C "$3" -qq -o APT::Architecture="${architectures[0]}" "${architectures[@]/#/-oAPT::Architectures::=}" \
+		-o Dir::State="$1" -o Dir::State::status=/dev/null -o Dir::Cache="$1/cache" -o APT::Sandbox::User=root "${@:4}"
 }

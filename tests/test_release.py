@@ -200,6 +200,24 @@ def test_publishing_is_refused_without_what_is_published(checkout: Path) -> None
     assert not (checkout / "publish").exists()
 
 
+def test_apt_of_another_machine_has_lists_of_its_own_and_answers_in_english(tmp_path: Path) -> None:
+    ask = f"""
+    . {ROOT}/scripts/parts.sh
+    apt_of {tmp_path}/lists-of-both "amd64 arm64" apt-config dump --format '%f=%v%n'
+    apt_of {tmp_path}/lists-of-both "arm64 amd64" apt-get install no-such-package || :
+    """
+    if shutil.which("apt-config") is None:
+        pytest.skip("this host has no apt")
+    german = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "de"}
+    said = _run("bash", "-c", ask, env=german)
+    assert said.returncode == 0 and "Unable to locate package no-such-package" in said.stderr
+    architectures = [line for line in said.stdout.splitlines() if line.startswith("APT::Architecture")]
+    assert architectures == [
+        "APT::Architecture=amd64", "APT::Architectures=", "APT::Architectures::=amd64", "APT::Architectures::=arm64",
+    ]  # fmt: skip
+    assert f"Dir::State={tmp_path}/lists-of-both\n" in said.stdout and (tmp_path / "lists-of-both/lists").is_dir()
+
+
 @pytest.fixture
 def pool(tmp_path: Path) -> Path:
     """A directory with packages of two architectures in pool/."""

@@ -65,16 +65,12 @@ fetch_kernels_of_arm64() { # DIRECTORY: one directory for each in its kernels/
 	local state=$work/apt-of-arm64 name package
 	[ ! -e "$1/kernels/is-complete" ] || return 0
 	rm -rf "$1/kernels"
-	mkdir -p "$1/kernels" "$state/lists/partial" "$state/cache/archives/partial"
-	of_arm64() { # PROGRAM ARGUMENT...: apt with lists of its own
-		"$1" -qq -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Dir::State="$state" \
-			-o Dir::State::status=/dev/null -o Dir::Cache="$state/cache" -o APT::Sandbox::User=root "${@:2}"
-	}
+	mkdir -p "$1/kernels"
 	say "fetching kernels for arm64"
-	of_arm64 apt-get update
+	apt_of "$state" arm64 apt-get update
 	for name in "${aarch64_kernels[@]}"; do
-		package=$(of_arm64 apt-cache depends "$name" | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
-		(cd "$state" && of_arm64 apt-get download "$package")
+		package=$(apt_of "$state" arm64 apt-cache depends "$name" | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
+		(cd "$state" && apt_of "$state" arm64 apt-get download "$package")
 		dpkg-deb --extract "$state/$package"_*.deb "$1/kernels/$package"
 	done
 	touch "$1/kernels/is-complete"

@@ -14,12 +14,8 @@ aarch64_packages=$aarch64_files/packages
 aarch64_compiler=$aarch64_files/compiler
 aarch64_system=$aarch64_files/system
 
-# apt with package lists of its own for both architectures, and with nothing installed.
 apt_of_both() { # PROGRAM ARGUMENT...
-	local state=$aarch64_files/apt
-	mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
-	"$1" -qq -o APT::Architecture=amd64 -o APT::Architectures::=amd64 -o APT::Architectures::=arm64 \
-		-o Dir::State="$state" -o Dir::State::status=/dev/null -o Dir::Cache="$state/cache" -o APT::Sandbox::User=root "${@:2}"
+	apt_of "$aarch64_files/apt" "amd64 arm64" "$@"
 }
 
 fetch_aarch64() { # DIRECTORY PACKAGE...: puts the packages' files there
