@@ -93,6 +93,13 @@ def test_doctor_looks_at_guest_kernels_that_are_here_and_fetches_none(
     assert doctor._qdiscs()[0] in ("limited", "ok")  # ok with a kernel of this host's own
 
 
+def test_a_guest_kernel_that_is_yet_to_be_fetched_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_guest_kernel", lambda: None)
+    for check in (doctor._qdiscs, doctor._kvm, doctor._tcg):
+        status, _, remedy = check()
+        assert status == "limited" and "`brobust run --backend vm` fetches one" in remedy
+
+
 def test_a_source_that_only_debians_backports_have_is_taken_from_there(offered: Offered, tmp_path: Path) -> None:
     order = sources.Order.of_debian("virtual-7.2")
     offered(["linux-source-6.12"], ["linux-source-7.2"])

@@ -61,6 +61,10 @@ def for_report(results: list[CheckResult]) -> dict[str, str]:
     }
 
 
+_NO_GUEST_KERNEL: Found = (
+    "limited", "not tried: no guest kernel yet",
+    "the first `brobust run --backend vm` fetches one, as does `make setup` in a checkout",
+)  # fmt: skip
 _WITHOUT_NAMES = ("capabilities", "cpus", "programs", "tick", "SCHED_FIFO")
 
 
@@ -177,7 +181,7 @@ def _wire() -> Found:
 
 def _qdiscs() -> Found:
     if (kernel := _guest_kernel()) is None:
-        return "limited", "not checked: no guest kernel yet", "make setup"
+        return _NO_GUEST_KERNEL
     needed = ["sch_tbf", "sch_netem", "ifb"]
     present = {file.name.split(".")[0] for file in vm_kernels.module_files(kernel, needed)}
     if lacking := set(needed) - present:
@@ -202,7 +206,7 @@ def _cache() -> Found:
 
 def _kvm() -> Found:
     if (kernel := _guest_kernel()) is None:
-        return "limited", "not tried: no guest kernel yet", "make setup"
+        return _NO_GUEST_KERNEL
     with Session.start() as session:
         probe = accelerator.probe_kvm(kernel, session)
     if probe.works:
@@ -212,7 +216,7 @@ def _kvm() -> Found:
 
 def _tcg() -> Found:
     if (kernel := _guest_kernel()) is None:
-        return "missing", "not tried: no guest kernel yet", "make setup"
+        return _NO_GUEST_KERNEL
     guest_image = image.build(kernel)
     begun = time.monotonic()
     with (
