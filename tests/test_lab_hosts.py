@@ -1,16 +1,20 @@
 """The file that names the hosts of backend lab, and what is refused by reading it: no host is asked."""
 
+import shutil
+import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from brobust.backends.lab import LabBackend
 from brobust.errors import BadInput, MissingSupport
 from brobust.lab import hosts, places
 from brobust.lab.ssh import Connection
-from conftest import refused
+from conftest import BROBUST, eventually, refused
 
 SENDER = '[sender]\nssh = "server-1"\naddress = "10.0.1.1"\n'
 RECEIVER = '[receiver]\nssh = "server-2"\naddress = "10.0.2.1"\n'
@@ -101,6 +105,21 @@ def test_what_hosts_could_not_undo_is_said_before_those_of_another_file_are_reac
     with pytest.raises(MissingSupport, match=r"sender \(server-0\): a qdisc is left"), LabBackend(print) as backend:
         backend._connections["server-0", False] = Connection("sender", hosts.Machine(ssh="server-0"))
         backend._connected(str(lab))
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is missing; apt-get install openssh-client")
+def test_a_host_that_does_not_answer_does_not_hold_up_ctrl_c(lab: Path, tmp_path: Path) -> None:
+    lab.write_text('ssh_config = "config"\n' + SENDER + RECEIVER)
+    (tmp_path / "config").write_text(f"Host *\nProxyCommand sh -c 'touch {tmp_path}/%n; exec sleep 90'\n")
+    command = [BROBUST, "run", "--backend", "lab", "--hosts", lab, "--share", "1", "--out", tmp_path / "out"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert eventually(lambda: all((tmp_path / name).exists() for name in ("server-1", "server-2")))
+        waiting = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130, "ssh itself would wait for ten seconds"
+        assert process.stderr is not None and "interrupted before the first run" in process.stderr.read()
+    _, alive = psutil.wait_procs(waiting, timeout=5)
+    assert len(waiting) >= 4 and not alive, "each ssh and its ProxyCommand have ended, too"
 
 
 def test_an_interface_that_ssh_reaches_by_a_link_local_address_is_no_bottleneck() -> None:

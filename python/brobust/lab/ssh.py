@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -178,9 +180,12 @@ class Connection:
         return self._is_ready and self.agent.is_lost
 
     def give_up(self) -> None:
-        """End `wait_ready` in another thread."""
+        """End `wait_ready` in another thread. Nothing is changed on a host before that has ended, so ssh need not wait
+        for what the host still does."""
         with contextlib.suppress(OSError):
             self._wire.shutdown(socket.SHUT_RDWR)
+        if self._process is not None and self._process.poll() is None and not self._is_ready:
+            os.killpg(self._process.pid, signal.SIGTERM)  # a ProxyCommand would go on without ssh
 
     def close(self) -> str | None:
         """End the connection: the agent undoes everything. Return what went wrong with that, if something did."""
@@ -188,12 +193,14 @@ class Connection:
             return None
         self._ended.set()
         was_lost = self.is_lost
+        if not self._is_ready:
+            self.give_up()
         with contextlib.suppress(OSError):
             self._wire.shutdown(socket.SHUT_WR)
         try:
             status = self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             status = self._process.wait()
         if self._is_ready:
             self.agent.close()
