@@ -82,6 +82,20 @@ def test_a_report_names_neither_machine_nor_owner(tmp_path: Path, monkeypatch: p
     assert 'kernel = "6.9.1-cloud-amd64"' in text and 'cpus = "ok: 2 usable"' in text and 'cc = "own"' in text
 
 
+@pytest.mark.parametrize(
+    ("release", "public"),
+    [
+        ("6.12.9+deb12-cloud-amd64", "6.12.9-deb12-cloud-amd64"),
+        ("5.14.0-427.el9_4.x86_64", "5.14.0-el9"),
+        ("6.6.1-rt15-lowlatency", "6.6.1-rt-lowlatency"),
+        ("6.9.1-smart-kvmhost-2", "6.9.1"),
+        ("alices", "unknown"),
+    ],
+)
+def test_of_a_kernel_s_release_whole_words_of_distributions_are_kept(release: str, public: str) -> None:
+    assert machine.public_release(release) == public
+
+
 def test_beside_a_report_json_is_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,8 @@ _DMI = Path("/sys/class/dmi/id")
 # A kernel's own name may be a person's or a company's; of its release we say the numbers, and what distributions add.
 _RELEASE = re.compile(r"\d+\.\d+(?:\.\d+)?")
 _FLAVOURS = re.compile(
-    r"amd64|arm64|cloud|generic|lowlatency|aws|azure|gcp|oracle|kvm|rt|el\d+|fc\d+|deb\d+|android\d+"
+    r"(?<![a-z\d])(?:amd64|arm64|cloud|generic|lowlatency|aws|azure|gcp|oracle|kvm|rt|el\d+|fc\d+|deb\d+|android\d+)"
+    r"(?![a-z])"  # whole words: a kernel called smart is none of real time
 )
 
 
