@@ -473,6 +473,18 @@ def test_root_builds_in_no_tree_that_others_could_change(tree: Path, ours: Path)
         build.build(Order.of_tree(tree))
 
 
+@pytest.mark.root
+def test_root_builds_from_no_source_that_others_could_change(ours: Path, log: toolchain.Log, tmp_path: Path) -> None:
+    store = tmp_path / "cache/sources"
+    store.mkdir(parents=True)
+    (store / "linux-source-6.12_6.12.9-1.tar.xz").touch()
+    order = Order.of_debian("virtual-6.12")
+    assert sources.fetch(order, tmp_path, log, toolchain.Progress()).description == "linux-source-6.12 6.12.9-1"
+    store.chmod(0o777)
+    with pytest.raises(MissingSupport, match=f"{store} may be written by others"):
+        sources.fetch(order, tmp_path, log, toolchain.Progress())
+
+
 def test_a_kernel_is_replaced_without_a_moment_in_which_there_is_none(
     tree: Path, ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from brobust import files, units
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.cache import cache_directory
+from brobust.host.locks import refuse_foreign_to_root
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.apt import HOST, Archive, archives
 from brobust.kernels.toolchain import Log, Progress
@@ -170,6 +171,7 @@ def fetch(order: Order, scratch: Path, log: Log, progress: Progress, *, newest: 
         if offer is not None:
             tarballs = [path for path in tarballs if _version_of_tarball(path) == offer.version]
             tarballs = tarballs or [_download(offer, store, scratch, log, progress)]
+    refuse_foreign_to_root(store, cache_directory())
     description = f"{_package_of_tarball(tarballs[-1])} {_version_of_tarball(tarballs[-1])}"
     return Source(description, description, tarballs[-1])
 
