@@ -41,8 +41,8 @@ def refuse_foreign(path: Path) -> None:
 
 
 def refuse_foreign_to_root(place: Path, within: Path) -> None:
-    """As root, refuse a directory that is there if it, or one between it and `within`, fails `refuse_foreign`: what is
-    there is about to be executed."""
+    """As root, refuse a directory whose content is about to be executed if it, or one above it up to `within`, fails
+    `refuse_foreign`."""
     if os.geteuid() == 0:
         place, within = place.resolve(), within.resolve()
         for directory in (place, *(above for above in place.parents if above.is_relative_to(within))):
