@@ -210,6 +210,9 @@ def test_a_kernel_of_ones_own_is_image_and_module_directory(tree: vm_kernels.Ker
 
 def test_its_congestion_controls_are_built_in_ones_and_modules(tree: vm_kernels.Kernel) -> None:
     assert tree.congestion_controls() == {"reno", "cubic", "bbr"}
+    with (tree.modules / "modules.dep").open("a") as listed:
+        listed.write("updates/tcp_fancy_cc2.ko:\n")
+    assert tree.control_modules() == {"bbr": "tcp_bbr", "cubic": "tcp_cubic", "fancy_cc2": "tcp_fancy_cc2"}
 
 
 def test_modules_come_with_their_dependencies_and_missing_ones_are_left_out(tree: vm_kernels.Kernel) -> None:

@@ -58,7 +58,7 @@ class Kernel:
         """Return the congestion controls that are modules, the kernel's and ours (kernels/modules.py), each with the
         name of its module."""
         listed = (self.modules / "modules.dep").read_text() + (self.modules / "modules.builtin").read_text()
-        names = set(re.findall(r"/tcp_([a-z0-9]+)\.ko", listed)) - {"diag", "sigpool"}
+        names = set(re.findall(r"/tcp_([a-z0-9_]+)\.ko", listed)) - {"diag", "sigpool"}
         ours = re.findall(r"/(brb_[a-z0-9_]+)\.ko", listed)
         return {name: f"tcp_{name}" for name in names} | dict(zip(ours, ours, strict=True))
 
