@@ -1,5 +1,6 @@
 """The file that names the hosts of backend lab, and what is refused by reading it: no host is asked."""
 
+import platform
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from brobust.backends.lab import LabBackend
 from brobust.errors import BadInput, MissingSupport
-from brobust.lab import hosts, places
+from brobust.lab import hosts, places, ssh
 from brobust.lab.ssh import Connection
 from conftest import BROBUST, eventually, refused
 
@@ -105,6 +106,20 @@ def test_what_hosts_could_not_undo_is_said_before_those_of_another_file_are_reac
     with pytest.raises(MissingSupport, match=r"sender \(server-0\): a qdisc is left"), LabBackend(print) as backend:
         backend._connections["server-0", False] = Connection("sender", hosts.Machine(ssh="server-0"))
         backend._connected(str(lab))
+
+
+def test_what_is_known_of_a_host_takes_only_programs_that_every_host_has(tmp_path: Path) -> None:
+    for name in ("sh", "uname", "grep", "nproc"):  # distributions for servers bring no `hostname`
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+
+    def run(*command: str) -> str:
+        return subprocess.run(
+            command, env={"PATH": str(tmp_path)}, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    agent: Any = SimpleNamespace(run=run)
+    found = ssh.facts(agent)
+    assert (found["host"], found["kernel_release"]) == (platform.node(), platform.release()) and found["cpus"] >= 1
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is missing; apt-get install openssh-client")

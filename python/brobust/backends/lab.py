@@ -280,8 +280,9 @@ class LabBackend(Backend):
         elif name not in _available(lab):
             self._record_module(lab, name)
             loaded = agent.try_run("modprobe", f"tcp_{name}")
-            if loaded.status != 0 or name not in _available(lab):
-                raise RunFailed(f"cc: the kernel of {lab.sender.name} has no {name}; it has {_available(lab)}")
+            available = _available(lab)
+            if loaded.status != 0 or name not in available:
+                raise RunFailed(f"cc: the kernel of {lab.sender.name} has no {name}; it has {' '.join(available)}")
         self._controls[name] = control
 
     def _record_module(self, lab: Lab, control: str) -> None:

@@ -224,6 +224,6 @@ def same_machine(connections: Sequence[Connection]) -> str | None:
 
 def facts(agent: Agent) -> dict[str, Any]:
     """Return what a reader of the data must know about a host."""
-    shown = agent.run("sh", "-c", "uname -r; hostname; grep -m1 '^model name' /proc/cpuinfo; nproc").splitlines()
+    shown = agent.run("sh", "-c", "uname -r; uname -n; grep -m1 '^model name' /proc/cpuinfo; nproc").splitlines()
     model = next((line.split(":", 1)[1].strip() for line in shown if line.startswith("model name")), "unknown")
     return {"host": shown[1], "kernel_release": shown[0], "cpu": model, "cpus": int(shown[-1])}
