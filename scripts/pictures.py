@@ -53,8 +53,10 @@ def save(name: str, png: bytes) -> None:
 def served(here: Path, *shown: str) -> Iterator[str]:
     with subprocess.Popen([BROBUST, "explore", *shown], cwd=here, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
+        try:
+            yield process.stdout.readline().strip()
+        finally:  # else an error would wait for ever
+            process.terminate()
 
 
 def page(here: Path, content: str) -> bytes:

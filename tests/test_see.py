@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pictures
 import polars as pl
 import pytest
 from nbclient import NotebookClient
@@ -722,3 +723,9 @@ def test_what_a_notebook_shows_is_escaped() -> None:
     row = {"run": "a-0", "flow": 0, "cc": "<b>bbr</b>", "throughput_mbps": 1.0, "duration_s": 1.0, "start_s": 0.0}
     shown = over_time.html(Result(None, Measured([row])), "<script>")  # type: ignore[arg-type]
     assert "<b>" not in shown and "<script>" not in shown and "&lt;b&gt;bbr" in shown
+
+
+def test_a_picture_that_cannot_be_made_ends_what_it_is_made_of(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no browser"), pictures.served(tmp_path) as address:
+        assert address.startswith("http://127.0.0.1:")
+        raise RuntimeError("no browser")
