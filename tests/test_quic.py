@@ -99,7 +99,8 @@ class TestBuild:
             quic.commands(stack, ())
         stack.program.write_text("damaged")
         assert stack.state == "missing"
-        cargo.write_text("#!/bin/sh\necho 'error: no network'; exit 1\n")
+        monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+        cargo.write_text('#!/bin/sh\n[ "$LC_ALL" = C ] && word=error || word=Fehler\necho "$word: no network"\nexit 1')
         with pytest.raises(BuildFailed, match=r"cargo failed: error: no network; its log is .*build\.log$"):
             build.build(stack, print)
         assert {file.name for file in quic.directory("quinn").iterdir()} <= {

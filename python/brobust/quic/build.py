@@ -101,11 +101,13 @@ def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
 
 
 def _run(stack: Stack, command: list[str], where: Path, variables: Mapping[str, str], log: Path) -> str:
-    """Run a step of a build and return its output; refuse in one line if it fails. The log gets what it says."""
+    """Run a step of a build and return its output; refuse in one line if it fails. The log gets what it says, in
+    English: what went wrong is found by its words."""
+    environment = {**os.environ, "LC_ALL": "C", **variables}
     with log.open("a") as errors:
         to_log = command[1] != "metadata"
         with children.group(
-            command, cwd=where, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+            command, cwd=where, env=environment, stdin=subprocess.DEVNULL,
             stdout=errors if to_log else subprocess.PIPE, stderr=errors,
         ) as child:  # fmt: skip
             said = child.communicate()[0]
