@@ -150,6 +150,10 @@ def test_root_takes_no_kernel_and_no_headers_that_others_could_change(
         os.chown(directory, 65534, 65534)
         with pytest.raises(MissingSupport, match=f"{directory} belongs to user 65534"):
             ask("debian-6.12")
+    monkeypatch.setattr(vm_kernels, "_debian_package", lambda name: (HOST, "linux-image"))
+    monkeypatch.setattr(vm_kernels, "_unpack", lambda *_: pytest.fail("it is fetched to a place of others"))
+    with pytest.raises(MissingSupport, match=r"kernels belongs to user 65534"):
+        vm_kernels.find("debian-6.1")
 
 
 def test_a_user_without_a_home_has_to_say_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:

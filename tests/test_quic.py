@@ -137,6 +137,10 @@ class TestBuild:
             os.chown(quic.directory(name), 65534, 65534)
             with pytest.raises(MissingSupport, match=f"quic/{name} belongs to user 65534"):
                 ask()
+        monkeypatch.setattr(quic.Stack, "state", "stale")
+        monkeypatch.setattr(build, "check", lambda stack: None)
+        with pytest.raises(MissingSupport, match="quic/quinn belongs to user 65534"):
+            build.build(quic.STACKS["quinn"], print)
 
     def test_a_patch_applies_to_a_crate_that_was_packed_on_windows_and_may_add_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

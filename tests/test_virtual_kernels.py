@@ -474,6 +474,20 @@ def test_root_builds_in_no_tree_that_others_could_change(tree: Path, ours: Path)
 
 
 @pytest.mark.root
+def test_root_follows_no_link_that_others_have_put_into_the_cache(tree: Path, ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("of root")
+    lock = virtual_kernels.cache_root() / ".virtual-6.4.0-v3.lock"
+    lock.parent.mkdir(parents=True)
+    lock.symlink_to(tmp_path / "file")
+    with pytest.raises(MissingSupport, match=r"lock cannot be locked"):
+        _built(tree)
+    os.chown(lock.parent, 65534, 65534)
+    with pytest.raises(MissingSupport, match=r"belongs to user 65534"):
+        _built(tree)
+    assert (tmp_path / "file").read_text() == "of root"
+
+
+@pytest.mark.root
 def test_root_builds_from_no_source_that_others_could_change(ours: Path, log: toolchain.Log, tmp_path: Path) -> None:
     store = tmp_path / "cache/sources"
     store.mkdir(parents=True)

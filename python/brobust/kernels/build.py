@@ -8,22 +8,22 @@ any machine: the kernel's build string is part of the seed of its random number 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, WriteFailed, one_line
 from brobust.host.cache import cache_directory
-from brobust.host.locks import refuse_foreign_to_root
+from brobust.host.locks import Locked, locked, refuse_foreign_to_root
 from brobust.kernels import kept_tree, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
@@ -195,12 +195,14 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
     """Let only one process build this kernel at a time; a second one waits, and then finds what the first has built."""
     root = virtual_kernels.cache_root()
     root.mkdir(parents=True, exist_ok=True)
-    with (root / f".{name}.lock").open("w") as lock:
+    refuse_foreign_to_root(root, cache_directory())
+    lock = root / f".{name}.lock"
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            held.enter_context(locked(lock, seconds=0))
+        except Locked:
             progress.phase(f"waiting for another build of {name}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            held.enter_context(locked(lock, seconds=math.inf))
         yield
 
 

@@ -229,6 +229,7 @@ def _fetch_headers(package: str, root: Path, there: Path) -> None:
 def _alone(root: Path) -> AbstractContextManager[None]:
     """Hold the lock of a directory in the cache, so that processes that need its files at once fetch them only once."""
     files.make_directory(root.parent)
+    refuse_foreign_to_root(root.parent, cache_directory())
     return locked(root.with_name(f".{root.name}.lock"), FETCH_SECONDS)
 
 

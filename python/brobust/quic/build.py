@@ -16,8 +16,8 @@ from pathlib import Path
 from brobust import files
 from brobust.errors import MissingSupport
 from brobust.host import children
-from brobust.host.cache import scratch_beside
-from brobust.host.locks import locked
+from brobust.host.cache import cache_directory, scratch_beside
+from brobust.host.locks import locked, refuse_foreign_to_root
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed, check_room
 from brobust.quic import PACER, PATCH, Stack, directory
@@ -44,6 +44,7 @@ def build(stack: Stack, note: Callable[[str], None]) -> float:
     check(stack)
     kept = directory(stack.name)
     files.make_directory(kept)
+    refuse_foreign_to_root(kept, cache_directory())
     began = time.monotonic()
     with locked(kept / "lock", seconds=3600), scratch_beside(stack.program) as scratch:
         if stack.state == "built":  # another process was faster
