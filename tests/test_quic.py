@@ -152,7 +152,7 @@ class TestBuild:
         (tmp_path / "cargo").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
         change, new = "--- a/pacer.c\n+++ b/pacer.c\n@@ -1,2 +1,2 @@\n-half\n+all\n end\n", "@@ -0,0 +1 @@\n+lag\n"
-        (tmp_path / quic.PATCH).write_text(f"{change}--- a/lag.h\n+++ b/lag.h\n{new}")
+        (tmp_path / "pacer.patch").write_text(f"{change}--- a/lag.h\n+++ b/lag.h\n{new}")
         stack = replace(quic.STACKS["ngtcp2-kept"], patched="crate 1.0")
         build._patch(stack, tmp_path, tmp_path / "patched", tmp_path / "log")
         assert (tmp_path / "patched/crate/pacer.c").read_bytes() == b"all\nend\n"

@@ -24,7 +24,6 @@ CHANGES = {"gso": "gso=off", "txtime": "txtime=on"}
 # The rules of our pacer (crates/pacer); the first is the one that we propose.
 RULES = ("kept", "none", "half-gap", "quantum", "intervals", "loop")
 PACER = "brobust-pacer"
-PATCH = "pacer.patch"
 SOURCES = our_files.directory("examples/quic")
 
 
@@ -65,11 +64,13 @@ class Stack:
     base: str = ""
     """The stack whose program this is, built with a patch of ours."""
     patched: str = ""
-    """The package that PATCH changes, and its version."""
+    """The package that a patch of ours changes, and its version."""
+    patch: str = "pacer.patch"
+    """The file of that patch."""
     patch_of: str = ""
-    """The stack whose PATCH that is; empty: its own."""
+    """The stack whose patch that is; empty: its own."""
     rules: tuple[str, ...] = ()
-    """What rule= may say, if PATCH puts our pacer in place of the stack's own; the first is meant without it."""
+    """What rule= may say, if the patch puts our pacer in place of the stack's own; the first is meant without it."""
 
     @property
     def program(self) -> Path:
@@ -81,7 +82,7 @@ class Stack:
         """Our files, from which it is built."""
         files = our_files.below(SOURCES / (self.base or self.name))
         if self.base:
-            files |= {PATCH: SOURCES / (self.patch_of or self.name) / PATCH}
+            files |= {self.patch: SOURCES / (self.patch_of or self.name) / self.patch}
         if self.rules:
             ours = our_files.below(our_files.directory("crates/pacer/src"))
             files |= {f"{PACER}/src/{name}": path for name, path in ours.items()}
@@ -172,7 +173,7 @@ def _kept(name: str, controls: tuple[str, ...], patched: str) -> Stack:
     base, kept = STACKS[name], f"{name}-kept"
     late = f"with a patch of ours for {name} (docs/quic.md), it makes up for the CPU's absences, of up to 100 ms"
     return replace(
-        base, name=kept, controls=controls, late=late, where=f"examples/quic/{kept}/{PATCH}",
+        base, name=kept, controls=controls, late=late, where=f"examples/quic/{kept}/{base.patch}",
         needs={**base.needs, "patch": "patch"}, base=name, patched=patched,
     )  # fmt: skip
 
@@ -184,6 +185,15 @@ STACKS |= {
         _kept("noq", ("bbr3",), "noq-proto 1.4.0"),
         _kept("tquic", ("bbr", "bbr3"), "tquic 1.6.0"),
         _kept("ngtcp2", ("bbr",), "ngtcp2-sys 0.2.0"),
+        replace(
+            STACKS["quinn-pacer"],
+            name="quinn-rate",
+            controls=("bbr",),
+            rules=(),
+            patch="rate.patch",
+            late="as quinn; a patch of ours has its bbr measure the delivery rate (docs/quic.md)",
+            where="examples/quic/quinn-rate/rate.patch",
+        ),
     )
 }
 NAMES = tuple(f"{PREFIX}{name}" for name in STACKS)

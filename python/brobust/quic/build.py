@@ -20,7 +20,7 @@ from brobust.host.cache import cache_directory, scratch_beside
 from brobust.host.locks import locked, refuse_foreign_to_root
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed, check_room
-from brobust.quic import PACER, PATCH, Stack, directory
+from brobust.quic import PACER, Stack, directory
 
 # What installs each tool, for a refusal.
 HOW = {"cargo": "install Rust with rustup (https://rustup.rs)", "go": "install Go (https://go.dev/dl)"}
@@ -93,11 +93,11 @@ def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
         about = f'[package]\nname = "{PACER}"\nversion = "0.0.0"\nedition = "2021"\n'
         (patched / PACER / "Cargo.toml").write_text(about)
     # A crate packed on Windows ends its lines with CR LF; the patch is one for the maintainers' tree, which does not.
-    for name in re.findall(r"^--- a/(\S+)", (tree / PATCH).read_text(), re.MULTILINE):
+    for name in re.findall(r"^--- a/(\S+)", (tree / stack.patch).read_text(), re.MULTILINE):
         file = patched / package / name
         if file.exists():  # else the patch makes it
             file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
-    _run(stack, ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(tree / PATCH)], patched / package, {}, log)
+    _run(stack, ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(tree / stack.patch)], patched / package, {}, log)
     return f'patch.crates-io.{package}.path="{patched / package}"'
 
 
