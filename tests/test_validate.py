@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from brobust import api, backends
 from brobust.analysis import agreement
+from brobust.backends.base import Backend
 from brobust.cli.validate import _finite
-from brobust.dataset import Dataset
+from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BrobustError, RunFailed
 from brobust.report import plot
 from brobust.report import validation as drawing
-from brobust.scenario import Grid
-from brobust.scenario.grid import override
+from brobust.scenario import Grid, Run
+from brobust.scenario.grid import override, scenario
 from brobust.series import validation
 from conftest import Brobust
 
@@ -192,3 +198,46 @@ def test_a_what_if_is_refused_before_any_vm(brobust: Brobust, tmp_path: Path, ar
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and named in line
     assert list(tmp_path.iterdir()) == []
+
+
+class _Stuck(Backend):
+    """A backend whose runs end only when it is stopped; the user presses Ctrl-C meanwhile."""
+
+    parallel = 2
+
+    def __init__(self) -> None:
+        self.begun, self.stopped = itertools.count(), threading.Event()
+
+    def measure(self, run: Run) -> Measured:
+        if next(self.begun) == 0:  # once, as `brobust` itself sees to
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        self.stopped.wait(timeout=5)
+        raise RunFailed("interrupted")
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> _Stuck:
+    backend = _Stuck()
+    monkeypatch.setattr(backends, "opened", lambda *_: contextlib.nullcontext(backend))
+    monkeypatch.setattr(backends, "check", lambda *_, **__: None)
+    return backend
+
+
+def test_an_interrupt_ends_the_runs_that_are_repeated(recorded: Dataset, stuck: _Stuck) -> None:
+    for run in recorded.grid().runs():
+        known = {**scenario_columns(run), "outcome": "ok", "kernel_release": "6.12"}
+        recorded.append(run.id, Measured([{**known, **columns} for columns in flow_columns(run.scenario)]))
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(validation.replay_in_virtual_time(recorded)) as repeated:
+        next(repeated)
+    assert stuck.stopped.is_set()
+
+
+def test_an_interrupt_ends_the_runs_that_an_explanation_tries(stuck: _Stuck) -> None:
+    requested = Run(scenario=scenario({"duration": "2s"}), repeat=0)
+    changes: list[api.Change] = [(f"--cc {cc}", {"flows": {"cc": cc}}) for cc in ("reno", "bbr")]
+    with pytest.raises(KeyboardInterrupt):
+        api._tried(requested, 0, changes, stuck)
+    assert stuck.stopped.is_set()

@@ -243,5 +243,9 @@ def _tried(requested: Run, flow: int, changes: Collection[Change], backend: Back
         return measured.runs[flow]
 
     with ThreadPoolExecutor(max(1, backend.parallel)) as side_by_side:
-        found = side_by_side.map(one, changes)
-        return {option: row for (option, _), row in zip(changes, found, strict=True) if row is not None}
+        try:
+            found = side_by_side.map(one, changes)
+            return {option: row for (option, _), row in zip(changes, found, strict=True) if row is not None}
+        except BaseException:  # Ctrl-C, say: the end of the block waits for the runs that are under way
+            backend.stop()
+            raise

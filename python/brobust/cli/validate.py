@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -143,11 +144,14 @@ def _compared(dataset: Dataset, what_if: WhatIf, real: str) -> tuple[pl.DataFram
     from brobust.analysis import agreement
     from brobust.series import validation
 
+    throughput = dataset.throughput()
     replayed, in_real_time = [], []
-    for name, result in validation.replay_in_virtual_time(dataset, what_if):
-        settled = agreement.settled(result.throughput, name)
-        replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
-        in_real_time.append(agreement.settled(dataset.throughput().filter(run=name), name))
+    # Closed here, so that runs under way are stopped before an interrupt is caught.
+    with contextlib.closing(validation.replay_in_virtual_time(dataset, what_if)) as repeated:
+        for name, result in repeated:
+            settled = agreement.settled(result.throughput, name)
+            replayed.append(result.runs.with_columns(run=pl.lit(name)).join(settled, on=["run", "flow"]))
+            in_real_time.append(agreement.settled(throughput.filter(run=name), name))
     virtual = pl.concat(replayed)
     return virtual, agreement.compare(dataset.runs().join(pl.concat(in_real_time), on=["run", "flow"]), virtual, real)
 

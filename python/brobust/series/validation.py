@@ -8,8 +8,7 @@ network's own RTT is known from the calibration, and added.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +41,9 @@ class WhatIf:
         return " ".join(filter(None, words)) or "none"
 
 
-def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Iterator[tuple[str, api.Result]]:
+def replay_in_virtual_time(
+    recorded: Dataset, what_if: WhatIf = WhatIf()
+) -> Generator[tuple[str, api.Result], None, None]:
     """Repeat each measured run of a dataset in virtual time. Yield the run's id and the result, in order."""
     measured = recorded.runs().filter(pl.col("outcome") != "failed").unique("run")
     releases = dict(measured.select("run", "kernel_release").iter_rows())
@@ -53,14 +54,19 @@ def replay_in_virtual_time(recorded: Dataset, what_if: WhatIf = WhatIf()) -> Ite
         network = networks.get(run.scenario.hosts or "", 0)
         return as_virtual(run, recorded, what_if, network, releases[run.id] or "")
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        futures = [(run.id, threads.submit(api.run, repeated(run))) for run in runs]
+    with backends.opened("virtual", lambda _: None) as backend, ThreadPoolExecutor(backend.parallel) as threads:
+
+        def again(requested: Run) -> api.Result:
+            backends.check([requested.scenario], jobs=1)
+            return api.Result(requested, backend.measure(requested))
+
         try:
+            futures = [(run.id, threads.submit(again, Run(scenario(repeated(run)), repeat=0))) for run in runs]
             for name, future in futures:
                 yield name, future.result()
-        finally:
-            for _, future in futures:
-                future.cancel()
+        finally:  # after Ctrl-C, too: the end of the block waits for the runs that are under way
+            backend.stop()
+            threads.shutdown(cancel_futures=True)
 
 
 def network_rtts(recorded: Dataset) -> dict[str, int]:
