@@ -453,6 +453,24 @@ def test_a_scenario_written_as_toml_is_the_same_scenario(fields: dict[str, Any])
     assert again.hash == point.hash
 
 
+def test_options_override_what_a_grid_of_a_file_changes(tmp_path: Path) -> None:
+    file = tmp_path / "grids.toml"
+    file.write_text(
+        'duration = "2s"\n[[grids]]\ncontention = { share = 0.5, timeslice = "5ms" }\nflows = [{ cc = "bbr" }]\n'
+        '[[grids]]\nrepeat = 2\npath = { rtt = "40ms" }\n'
+    )
+    options = {"contention": {"share": "0.25"}, "flows": {"cc": "reno"}, "repeat": 1}
+    runs = Grid.from_flags(options, file).runs()
+    points = [(run.scenario, run.scenario.contention) for run in runs]
+    assert {(s.flows[0].cc, c.share, c.timeslice // 10**6, s.path.rtt // 10**6) for s, c in points} == {
+        ("reno", 0.25, 5, 10), ("reno", 0.25, 10, 40),
+    }  # fmt: skip
+    assert len(runs) == 2
+    file.write_text("grids = 5\n")
+    with pytest.raises(BadInput, match="grids: 5 is not a list of tables"):
+        Grid.from_flags(options, file)
+
+
 def test_a_file_may_hold_several_grids_and_a_scenario_in_two_is_measured_once() -> None:
     grid = Grid(
         {

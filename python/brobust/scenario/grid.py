@@ -119,7 +119,10 @@ class Grid:
     def from_flags(cls, flags: Mapping[str, Any], file: Path | None = None) -> Grid:
         """Return the grid of options, which override a TOML file, which overrides the defaults."""
         of_file = {} if file is None else files.read_toml(file)
-        return cls(override(override(_default_grid(of_file, flags), of_file), flags))
+        fields = override(override(_default_grid(of_file, flags), of_file), flags)
+        if isinstance(several := fields.get("grids"), list):  # Grid refuses what is no list of tables
+            fields["grids"] = [_overridden(own, flags) if isinstance(own, dict) else own for own in several]
+        return cls(fields)
 
     def runs(self) -> list[Run]:
         """Return every repeat of every scenario, shuffled by the seed, so that a drift of the machine hits all cells
@@ -129,6 +132,11 @@ class Grid:
         runs = [Run(scenario=s, repeat=r) for r in range(repeats) for s, repeat in of_each.items() if r < repeat]
         random.Random(json.dumps(self.fields.get("seed"))).shuffle(runs)
         return runs
+
+
+def _overridden(own: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a grid's own changes with the options instead of its own values; it has all other options anyway."""
+    return override(own, {name: value for name, value in flags.items() if name in own})
 
 
 def _default_grid(*given: Mapping[str, Any]) -> dict[str, Any]:
