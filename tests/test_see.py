@@ -33,7 +33,8 @@ from brobust.api import Result
 from brobust.dataset import Dataset, Measured, captures, find, recordings
 from brobust.errors import BadInput
 from brobust.report import capture, explanation, over_time, trace
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run
+from brobust.scenario.grid import scenario
 from conftest import BROBUST, eventually, refused
 from test_contend import spinning
 from test_watch import connection
@@ -535,6 +536,12 @@ def test_without_tries_two_signs_leave_it_open_and_one_decides() -> None:
     assert "The cause is the CPU that is taken from the sender: it was there for 50% of" in one.explain(tries=False)
 
 
+def test_a_run_that_is_a_little_too_long_to_be_tried_is_not_said_to_be_as_long_as_is_allowed() -> None:
+    requested = Run(scenario=scenario({"duration": "120.4s"}), repeat=0)
+    run = Result(requested, Measured(made_up.rows(requested)))
+    assert api._why_not_tried(run, requested, tries=True) == "it has 120.4 s, more than 120 s"
+
+
 def test_what_shows_a_sign_stands_with_its_cause() -> None:
     signs: dict[str, dict[str, Any]] = {
         "cpu": {"share": 0.5, "on_ms": 10.0, "off_ms": 10.0}, "buffer": {"packets": 56.0, "bytes": 25000, "bdp": 1.0},
@@ -545,6 +552,8 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
     tried = dataclasses.replace(untried, tried={"--share 1": 5.1, "--buffer 100000B": 5.0})
     assert explanation.sentences(untried)[1] == f"The data does not decide between {both}."
     assert f"there are signs of {both}, but no run without one of these" in explanation.sentences(tried)[1]
+    fast = dataclasses.replace(untried, throughput_mbps=1234.5, possible_mbps=1912.4)
+    assert explanation.sentences(fast)[0].endswith("carried 1230 Mbit/s on a path that has room for 1910.")
     together = dataclasses.replace(tried, causes=["cpu", "buffer"])
     assert f"The cause is {both} together, since" in explanation.sentences(together)[1]
 

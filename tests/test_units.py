@@ -73,3 +73,20 @@ def test_no_text_raises_anything_but_value_error(text: str) -> None:
             parse(text)
         except ValueError as refusal:
             assert "write for example" in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "shown"),
+    [
+        (1912.4, 3, "1910"),
+        (752.3, 3, "752"),
+        (999.7, 3, "1000"),
+        (18.94, 3, "18.9"),
+        (0.00001, 2, "0.00001"),
+        (0, 3, "0"),
+    ],
+)
+def test_what_was_measured_is_shown_with_few_digits_and_without_an_exponent(
+    number: float, digits: int, shown: str
+) -> None:
+    assert units.show_measured(number, digits) == shown

@@ -136,7 +136,7 @@ def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
         return f"it was measured in real time, on backend {requested.scenario.backend}"
     seconds = run.runs["duration_s"][0]
     if seconds > TRY_SECONDS:
-        return f"it has {seconds:.0f} s, more than {TRY_SECONDS} s"
+        return f"it has {seconds:g} s, more than {TRY_SECONDS} s"
     packets = run.runs.select(summary.payload().sum()).item() / 8e-6 / units.PAYLOAD_BYTES
     if packets > TRY_PACKETS:
         return f"it has {packets:,.0f} packets, more than {TRY_PACKETS:,}"

@@ -160,6 +160,11 @@ def show_number(number: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def show_measured(number: float, digits: int = 3) -> str:
+    """Return what was measured with so many digits, for people: 1910, where format() has 1.91e+03."""
+    return show_number(float(f"{number:.{digits}g}"))
+
+
 def goodput_ceiling_mbps(bandwidth_bps: int, ip_version: int = 4) -> float:
     """Return how much TCP payload a path of this rate can deliver: tbf counts whole Ethernet frames."""
     return bandwidth_bps * PAYLOAD_BYTES_OF[ip_version] / FRAME_BYTES / 1e6

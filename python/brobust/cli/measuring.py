@@ -132,7 +132,11 @@ def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
     slow = [one for one in grid.scenarios if medians.get(one.hash, 0) * 1e6 < bound]
     if slow:
         first = slow[0]
-        carried = f"{medians[first.hash]:.2f} Mbit/s" if first.hash in medians else "nothing, since no run is ok"
+        carried = (
+            f"{units.show_measured(medians[first.hash], 6)} Mbit/s"
+            if first.hash in medians
+            else "nothing, since no run is ok"
+        )
         others = f"; and {len(slow) - 1} other(s)" if len(slow) > 1 else ""
         raise NoSuccess(f"--at-least: less than {units.show_rate(bound)}: {first.describe()} carried {carried}{others}")
 

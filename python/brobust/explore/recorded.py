@@ -9,6 +9,7 @@ import polars as pl
 
 from brobust.dataset.recordings import SOCKET, Sweeps, stretches
 from brobust.errors import BadInput
+from brobust.units import show_measured
 from brobust.watch import CAUSES, MEANINGS
 
 MAX_SOCKETS = 300
@@ -29,7 +30,7 @@ def about(recording: Sweeps) -> dict[str, Any]:
     )
     sockets = []
     for row in ordered.head(MAX_SOCKETS).iter_rows(named=True):
-        rate = "" if row["rate"] is None else f", {row['rate']:.3g} Mbit/s"
+        rate = "" if row["rate"] is None else f", {show_measured(row['rate'])} Mbit/s"
         pod = f" ({row['pod']})" if row["pod"] else ""
         sockets.append({
             "key": [row[name] for name in SOCKET],
@@ -65,7 +66,8 @@ def _sentences(flow: pl.DataFrame) -> list[str]:
     of_cause = flow.group_by("cause").agg(pl.col("interval_s").sum())
     seconds = dict(of_cause.iter_rows())
     said = [
-        f"{cause} for {seconds[cause]:.3g} of {total:.3g} s: {MEANINGS.get(cause, 'unknown to this version')}"
+        f"{cause} for {show_measured(seconds[cause])} of {show_measured(total)} s: "
+        + MEANINGS.get(cause, "unknown to this version")
         for cause in sorted(seconds, key=lambda cause: (-seconds[cause], [*CAUSES, cause].index(cause)))
     ]
     short = flow.filter(_is_short() & pl.col("why").is_not_null())

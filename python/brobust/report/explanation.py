@@ -9,6 +9,7 @@ from typing import Any
 from brobust import files
 from brobust.analysis.cells import FULL
 from brobust.analysis.explain import DECIDE, GAIN, Explanation
+from brobust.units import show_measured as show
 
 # The causes, as the subject of a sentence.
 NAMES = {
@@ -26,8 +27,8 @@ def sentences(found: Explanation) -> list[str]:
 
 
 def _carried(found: Explanation) -> Iterator[str]:
-    carried = f"Flow {found.flow} ({found.cc}) carried {found.throughput_mbps:.3g} Mbit/s on a path that has room for "
-    carried += f"{found.possible_mbps:.3g}"
+    carried = f"Flow {found.flow} ({found.cc}) carried {show(found.throughput_mbps)} Mbit/s on a path that has room "
+    carried += f"for {show(found.possible_mbps)}"
     if found.bandwidth_changes:
         carried += " in the mean, since its bandwidth changes"
     if found.flows > 1:
@@ -35,7 +36,7 @@ def _carried(found: Explanation) -> Iterator[str]:
     yield carried + "."
     if found.requests is not None:
         took = (
-            "most had no answer" if found.request_ms is None else f"they took {found.request_ms:.3g} ms in the median"
+            "most had no answer" if found.request_ms is None else f"they took {show(found.request_ms)} ms in the median"
         )
         yield f"The run's programs asked {found.requests} times, and {took}."
 
@@ -69,7 +70,7 @@ SHOWN: dict[str, Any] = {
         if "limited" in sign
         else f"nothing was in flight for {sign['idle']:.0%} of the second half"
         if "idle" in sign
-        else f"it writes {sign['written_mbps']:.3g} Mbit/s, and these arrive"
+        else f"it writes {show(sign['written_mbps'])} Mbit/s, and these arrive"
     ),
     "window": lambda sign: (
         f"{sign['full']:.0%} of the data packets went up to the end of a window of {files.size(sign['window_bytes'])}"
@@ -77,14 +78,18 @@ SHOWN: dict[str, Any] = {
     "receiver": lambda sign: f"it has its CPU for {sign['share']:.0%} of the time, and ACKs wait for it",
     "cpu": lambda sign: (
         f"it was there for {sign['share']:.0%} of the time"
-        + (f", {sign['on_ms']:.3g} ms on and {sign['off_ms']:.3g} ms off" if sign["on_ms"] and sign["off_ms"] else "")
+        + (
+            f", {show(sign['on_ms'])} ms on and {show(sign['off_ms'])} ms off"
+            if sign["on_ms"] and sign["off_ms"]
+            else ""
+        )
     ),
     "work": lambda sign: f"it was busy for {sign['busy']:.0%} of the run",
     "loss": lambda sign: f"{sign['packets']:.0f} packets, {sign['part']:.2%}, were lost although there was room",
     "buffer": lambda sign: (
         f"{sign['packets']:.0f} packets found "
         + ("that of one of the two" if sign["bytes"] is None else f"its {files.size(sign['bytes'])}")
-        + (f", {sign['bdp']:.2g} BDP," if sign["bdp"] else "")
+        + (f", {show(sign['bdp'], 2)} BDP," if sign["bdp"] else "")
         + " full"
     ),
     "cross": lambda sign: f"it offers {sign['load']:.0%} of the bandwidth",
@@ -97,7 +102,7 @@ def _how(found: Explanation) -> Iterator[str]:
     if found.causes and found.causes[0] in DECIDE:
         return
     if found.pacing_rate_mbps is not None:
-        yield f"What limits it now is its own pacing rate, {found.pacing_rate_mbps:.3g} Mbit/s in the median."
+        yield f"What limits it now is its own pacing rate, {show(found.pacing_rate_mbps)} Mbit/s in the median."
     elif found.cwnd_packets is not None:
         yield f"What limits it now is its congestion window, {found.cwnd_packets:.0f} packets in the median."
 
@@ -106,34 +111,35 @@ def _of_cpu(found: Explanation) -> Iterator[str]:
     if (missed := found.missed) is not None:
         yield (
             f"The first departure that pacing had set was missed at {missed.first_s:.4f} s, by "
-            f"{missed.first_late_ms:.3g} ms; {missed.departures} of {missed.off_times} off-times had one, "
-            f"{missed.late_ms:.3g} ms late in the mean, of which Linux makes up for at most {missed.made_up_ms:.3g} ms "
-            "(half a gap)."
+            f"{show(missed.first_late_ms)} ms; {missed.departures} of {missed.off_times} off-times had one, "
+            f"{show(missed.late_ms)} ms late in the mean, of which Linux makes up for at most "
+            f"{show(missed.made_up_ms)} ms (half a gap)."
         )
     if (fell := found.collapse) is not None:
         yield (
             f"So the delivery rate fell below the bandwidth estimate, and the estimate followed: from "
-            f"{fell.from_mbps:.3g} Mbit/s at {fell.at_s:.2f} s to {fell.to_mbps:.3g} in {fell.rounds} round trips "
-            f"({fell.reached_s - fell.at_s:.2g} s)."
+            f"{show(fell.from_mbps)} Mbit/s at {fell.at_s:.2f} s to {show(fell.to_mbps)} in {fell.rounds} round trips "
+            f"({show(fell.reached_s - fell.at_s, 2)} s)."
         )
     if found.oracle_mbps is not None:
         if found.oracle_mbps < FULL * found.possible_mbps:
-            yield f"In these timeslices, with this buffer, no sender carries more than {found.oracle_mbps:.3g} Mbit/s."
+            most = show(found.oracle_mbps)
+            yield f"In these timeslices, with this buffer, no sender carries more than {most} Mbit/s."
         else:
             yield (
                 "The timeslices themselves are not the limit: the best possible sender carries "
-                f"{found.oracle_mbps:.3g} Mbit/s in them."
+                f"{show(found.oracle_mbps)} Mbit/s in them."
             )
 
 
 def _tried(found: Explanation) -> Iterator[str]:
     if found.tried_request_ms:
         took = sorted(found.tried_request_ms.items(), key=lambda one: math.inf if one[1] is None else one[1])
-        changes = ", ".join(f"{'no answer' if ms is None else f'{ms:.3g}'} with {what}" for what, ms in took)
+        changes = ", ".join(f"{'no answer' if ms is None else show(ms)} with {what}" for what, ms in took)
         yield f"The median request, measured with one change, ms: {changes}."
     elif found.tried:
         ordered = sorted(found.tried.items(), key=lambda one: -one[1])
-        changes = ", ".join(f"{mbps:.3g} with {what}" for what, mbps in ordered)
+        changes = ", ".join(f"{show(mbps)} with {what}" for what, mbps in ordered)
         yield f"Measured with one change, Mbit/s: {changes}."
     elif found.not_tried is not None and (not found.causes or found.causes[0] not in DECIDE):
         yield f"Nothing was tried: {found.not_tried}."

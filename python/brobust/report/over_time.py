@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from brobust import extras
+from brobust import extras, units
 from brobust.dataset import OfRun
 from brobust.report.plot import STYLES
 
@@ -67,7 +67,10 @@ def html(run: OfRun, title: str) -> str:
     heads = "".join(f"<th>{column}</th>" for column in SHOWN)
     lines = []
     for row in run.runs.select(SHOWN).iter_rows():
-        cells = (f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value) for value in row)
+        cells = (
+            units.show_measured(value, 4) if isinstance(value, float) else "" if value is None else str(value)
+            for value in row
+        )
         lines.append("<tr>" + "".join(f"<td>{escaping.escape(cell)}</td>" for cell in cells) + "</tr>")
     shown = f"<p>{escaping.escape(title)}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"
     if extras.missing():

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brobust import files
+from brobust import files, units
 from brobust.analysis import departures
 from brobust.dataset import OfRun
 from brobust.dataset.recordings import SOCKET, Recording, Sweeps, Threads, stretches
@@ -88,7 +88,8 @@ def _begins(everything: Sequence[OfRun | Recording]) -> list[float]:
     for one, begin in sorted(clocks, key=lambda pair: pair[1]):
         if until is not None and begin > until:
             raise BadInput(
-                f"{one.name} began {begin - until:.3g} s after the others had ended; give recordings of the same time"
+                f"{one.name} began {units.show_measured(begin - until)} s after the others had ended; "
+                "give recordings of the same time"
             )
         until = max(begin + one.end_s, until or begin)
     first = clocks[0][1] if clocks else 0.0
