@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from brobust.cc.names import check_ours
+from brobust.cc.names import check_ours, name_of
 from brobust.errors import BadInput
 from brobust.kernels import modules
 from brobust.kernels import vm as vm_kernels
@@ -38,6 +38,11 @@ def module(
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest adds the modules to one of Debian's guest kernels; name it with --kdir debian-6.12")
     check_ours(names)
+    if settings := [name for name in names if name != name_of(name)]:
+        first = name_of(settings[0])
+        raise BadInput(
+            f"{settings[0]!r}: insmod sets a module's parameters; give {first}, and `insmod {first}.ko NAME=N`"
+        )
     built = modules.build_controls(names, modules.headers_of(kdir), out)
     for file in built.modules:
         print(f"{file}: for Linux {built.release}, unsigned; load it with insmod; `modinfo -p` lists its parameters")
