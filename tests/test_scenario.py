@@ -142,6 +142,7 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"path": {"rtt_changes": [["1s", "11s"]]}}, ["rtt_changes", "11s at 1s is more than 10s"]),
         ({"contention": {"phase": "soon"}}, ["contention.phase", "'soon' is not a duration"]),
         ({"contention": {"start_jitter": "1.5"}}, ["contention.start_jitter", "1.5 is more than 1", "0 to 1"]),
+        ({"path": {"loss": -0.1}}, ["path.loss", "-0.1 is less than 0; allowed: at least 0, below 1"]),
         ({"contention": {"length_jitter": "1"}}, ["contention.length_jitter", "1 is not below 1"]),
         ({"contention": {"replay": "d", "share": "0.5"}}, ["contention", "replay d", "share 0.5 must be 1"]),
         ({"contention": {"driver": "replay"}}, ["driver replay", "--replay"]),

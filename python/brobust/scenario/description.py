@@ -160,7 +160,7 @@ class Field:
         show = self.kind.show
         if self.min is not None and self.max is not None:
             return f"{show(self.min)} to {show(self.max)}"
-        low = f"at least {show(self.min)}" if self.min else ""
+        low = f"at least {show(self.min)}" if self.min is not None else ""
         low = f"above {show(self.above)}" if self.above is not None else low
         high = f"at most {show(self.max)}" if self.max is not None else ""
         high = f"below {show(self.below)}" if self.below is not None else high
