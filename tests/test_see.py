@@ -384,7 +384,8 @@ def test_a_run_that_is_not_one_is_refused_with_the_names(
 ) -> None:
     _dataset(tmp_path / "two", ["abc-0", "abd-0"])
     several = refused(capsys, command, str(tmp_path / "two"))
-    assert "holds 2 such runs" in several and "abc-0 (bbr, 50% CPU); abd-0" in several
+    assert "holds 2 runs" in several and "abc-0 (bbr, 50% CPU); abd-0" in several
+    assert "holds 2 such runs; give one of abc-0" in refused(capsys, command, str(tmp_path / "two"), "ab")
     assert "no such run; give one of abc-0 (" in refused(capsys, command, str(tmp_path / "two"), "7")
 
 
@@ -395,7 +396,7 @@ def test_runs_that_can_be_chosen_are_named_by_what_differs(tmp_path: Path) -> No
     for run in grid.runs():
         of_run = {"run": run.id, "scenario": run.scenario.hash, "outcome": "ok"}
         dataset.append(run.id, Measured([{**of_run, "flow": 0, "cc": "cubic", "share": 0.5}]))
-    with pytest.raises(BadInput, match="holds 4 such runs; give one of ") as refusal:
+    with pytest.raises(BadInput, match="holds 4 runs; give one of ") as refusal:
         find(dataset, None)
     for run in grid.runs():
         start = "0s" if run.scenario.contention.start == 0 else "2s"

@@ -83,7 +83,8 @@ def find(dataset: Dataset, beginning: str | None) -> OneRun:
             f"{where}{dataset.directory} holds {'no such run' if where else 'no run'}; {_named(dataset, runs)}"
         )
     if found.height > 1 and beginning not in found["run"]:
-        raise BadInput(f"{where}{dataset.directory} holds {found.height} such runs; {_named(dataset, found)}")
+        such = "such runs" if where else "runs"
+        raise BadInput(f"{where}{dataset.directory} holds {found.height} {such}; {_named(dataset, found)}")
     if beginning in found["run"]:
         found = found.filter(pl.col("run") == beginning)
     run, outcome, reason = found.select("run", "outcome", "reason").row(0)
