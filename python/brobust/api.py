@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from brobust import backends, units
+from brobust import backends, interrupts, units
 from brobust.analysis import summary
 from brobust.backends.base import Backend
 from brobust.dataset import TABLES, Measured, OfRun, frame
@@ -244,8 +244,10 @@ def _tried(requested: Run, flow: int, changes: Collection[Change], backend: Back
 
     with ThreadPoolExecutor(max(1, backend.parallel)) as side_by_side:
         try:
-            found = side_by_side.map(one, changes)
-            return {option: row for (option, _), row in zip(changes, found, strict=True) if row is not None}
+            futures = [(change[0], side_by_side.submit(one, change)) for change in changes]
+            rows = [(option, interrupts.result_of(future)) for option, future in futures]
+            return {option: row for option, row in rows if row is not None}
         except BaseException:  # Ctrl-C, say: the end of the block waits for the runs that are under way
             backend.stop()
+            side_by_side.shutdown(cancel_futures=True)
             raise

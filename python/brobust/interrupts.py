@@ -17,6 +17,7 @@ from weakref import ref
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
     from types import FrameType
     from typing import NoReturn, ParamSpec, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_SECONDS = 0.05
+POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 1.0
 """For so long it waits at most: a command has to end within two seconds."""
 
@@ -56,6 +58,17 @@ def finished_first(function: Callable[P, R]) -> Callable[P, R]:
         return function(*arguments, **options)
 
     return delicate
+
+
+def result_of(future: Future[R]) -> R:
+    """Return the result of what another thread does. It is asked for again and again, because a signal does not end
+    each wait of the main thread."""
+    while True:
+        try:
+            return future.result(timeout=POLL_SECONDS)
+        except TimeoutError:
+            if future.done():
+                raise
 
 
 def catch() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from brobust import api, backends, units
+from brobust import api, backends, interrupts, units
 from brobust.backends.support import VIRTUAL_MIN_RTT
 from brobust.dataset import Dataset
 from brobust.kernels import virtual as virtual_kernels
@@ -63,7 +63,7 @@ def replay_in_virtual_time(
         try:
             futures = [(run.id, threads.submit(again, Run(scenario(repeated(run)), repeat=0))) for run in runs]
             for name, future in futures:
-                yield name, future.result()
+                yield name, interrupts.result_of(future)
         finally:  # after Ctrl-C, too: the end of the block waits for the runs that are under way
             backend.stop()
             threads.shutdown(cancel_futures=True)
