@@ -18,6 +18,7 @@ from brobust import api, backends
 from brobust.analysis import agreement
 from brobust.backends.base import Backend
 from brobust.cli.validate import _finite
+from brobust.conformance import packets
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.errors import BrobustError, RunFailed
 from brobust.report import plot
@@ -243,3 +244,9 @@ def test_an_interrupt_ends_the_runs_that_an_explanation_tries(stuck: _Stuck) -> 
     with pytest.raises(KeyboardInterrupt):
         api._tried(requested, 0, changes, stuck)
     assert stuck.stopped.is_set() and not stuck.waited_too_long
+
+
+def test_an_interrupt_ends_the_runs_that_are_compared(stuck: _Stuck) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        list(packets.compare([("bbr", "brb_bbr1")] * 4, ["20mbit 10ms"]))
+    assert not stuck.waited_too_long

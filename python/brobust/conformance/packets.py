@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import polars as pl
 
-from brobust import backends
+from brobust import backends, interrupts
 from brobust.api import Result
 from brobust.backends.base import Backend
 from brobust.conformance import cases
@@ -59,10 +58,11 @@ def compare(
         ThreadPoolExecutor(max_workers=backend.parallel) as threads,
     ):
         try:
-            yield from threads.map(partial(_compare, backend), comparisons, scenarios[::2], scenarios[1::2])
-        except BaseException:
+            work = zip(comparisons, scenarios[::2], scenarios[1::2], strict=True)
+            yield from map(interrupts.result_of, [threads.submit(_compare, backend, *one) for one in work])
+        finally:  # after Ctrl-C, too: the end of the block waits for the runs that are under way
             backend.stop()
-            raise
+            threads.shutdown(cancel_futures=True)
 
 
 def _compare(backend: Backend, compared: tuple[tuple[str, str], str], *scenarios: Scenario) -> Compared:
