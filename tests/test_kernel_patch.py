@@ -297,6 +297,7 @@ REFUSALS = [
     ("ok", ["--check", "--diff"], "exclude each other"),
     ("ok", ["--check", "--module", "x"], "--check changes and builds nothing"),
     ("ok", ["--guest", "x"], "--kdir debian-6.12"),
+    ("ok", ["--diff", "--kdir", "debian-6.12"], "--kdir: nothing is compiled here"),
     ("ok", ["--repair", "all"], "give robust or kept"),
     ("ok", ["--repair", "steady"], "give robust or kept"),
     ("ok", ["--repair", "kept", "--module", "x"], "changes the kernel itself"),

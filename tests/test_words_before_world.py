@@ -169,6 +169,7 @@ REFUSED = {
     "quic list --nothing": "--nothing",
     "cc compare reno2 cubic": "'reno2'",
     "cc compare --case nowhere": "'nowhere'",
+    "cc compare --quick --case 'loss 1%'": "--quick: --case says",
     "cc compare cubic": "two congestion controls",
     "cc replay cubic": "'cubic'",
     "cc replay --backend qemu": "--backend",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +44,7 @@ def compare(
     if (first is None) != (second is None):
         raise BadInput("give two congestion controls, or none to compare all of ours that have a kernel equivalent")
     pairs = [(first, second)] if first is not None and second is not None else list(packets.EQUIVALENTS.items())
-    names = case or (list(cases.VIRTUAL_QUICK) if quick else list(cases.VIRTUAL))
+    names = _chosen(case, quick, cases.VIRTUAL, cases.VIRTUAL_QUICK)
     one, _, other = (kernel or "").partition(",")
     compared = packets.compare(pairs, names, (one or None, other or one or None))
     differ = 0
@@ -85,7 +85,7 @@ def replay(
         return
     chosen = controls or _core.control_names()
     check_ours(chosen)
-    names = case or (list(few) if quick else list(every))
+    names = _chosen(case, quick, every, few)
     differ = total = 0
     for result in _counted(calls.replay(names, chosen, backend, {"kernel": kernel}), len(chosen) * len(names)):
         differ += result.differences
@@ -126,6 +126,12 @@ def shadow(
         text = f"{result.control}, {result.case}: {result.differences} of {result.calls} differ; first: {result.first}"
         _print(as_json, result, text if result.differences else None)
     _end(as_json, f"{acks:,} ACKs in {len(names)} cases, {differ} calls differ", differ)
+
+
+def _chosen(case: list[str] | None, quick: bool, every: Iterable[str], few: Iterable[str]) -> list[str]:
+    if case and quick:
+        raise BadInput("--quick: --case says which cases to use; leave one of them out")
+    return case or list(few if quick else every)
 
 
 def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:

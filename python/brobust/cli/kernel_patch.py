@@ -96,6 +96,8 @@ def _check_options(
         raise BadInput("--check, --diff and --format-patch exclude each other; give one of them")
     if check and (module or guest):
         raise BadInput("--check changes and builds nothing; leave out --module and --guest")
+    if kdir is not None and (check or diff or format_patch) and not (module or guest):
+        raise BadInput("--kdir: nothing is compiled here, so it has no use; leave it out")
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest adds the module to one of Debian's guest kernels; name it with --kdir debian-6.12")
 
