@@ -135,11 +135,11 @@ class TestPatchedStacks:
         self, stack: quic.Stack
     ) -> None:
         more = set(stack.sources) - set(quic.STACKS[stack.base].sources)
-        assert set(quic.STACKS[stack.base].sources) < set(stack.sources) and quic.PATCH in more
+        assert set(quic.STACKS[stack.base].sources) < set(stack.sources) and stack.patch in more
         assert (f"{quic.PACER}/src/rules.rs" in more) == bool(stack.rules) == (len(more) > 1)
 
-    def test_a_patch_for_maintainers_changes_at_most_40_lines(self, stack: quic.Stack) -> None:
-        assert stack.rules or 0 < sum(_changed(stack)) <= 40
+    def test_a_patch_for_maintainers_adds_at_most_40_lines(self, stack: quic.Stack) -> None:
+        assert stack.rules or 0 < _changed(stack)[0] <= 40
 
     def test_the_patch_is_of_the_version_that_the_lock_file_pins(self, stack: quic.Stack) -> None:
         package, version = stack.patched.split()
@@ -149,7 +149,7 @@ class TestPatchedStacks:
 
 def _changed(stack: quic.Stack) -> tuple[int, int]:
     """Return how many lines a stack's patch adds and removes."""
-    lines = stack.sources[quic.PATCH].read_text().splitlines()
+    lines = stack.sources[stack.patch].read_text().splitlines()
     lines = [line for line in lines if not line.startswith(("+++", "---"))]
     return sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines)
 
