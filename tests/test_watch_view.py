@@ -495,7 +495,7 @@ FAST = ("--interval", "100ms", "--window", "1s")
 
 def test_q_ends_it_with_a_clean_terminal() -> None:
     with _terminal(*FAST) as terminal:
-        terminal.wait_for(b"sockets:")
+        terminal.wait_for(b"host: steal")
         terminal.press(b"q")
         assert terminal.status() == 0
 
@@ -512,7 +512,7 @@ def test_q_does_not_wait_for_the_next_sweep() -> None:
 )
 def test_an_interrupt_ends_it_as_it_ends_other_commands(how: bytes | signal.Signals) -> None:
     with _terminal(*FAST) as terminal:
-        terminal.wait_for(b"sockets:")
+        terminal.wait_for(b"host: steal")
         if isinstance(how, bytes):
             terminal.press(how)
         else:
@@ -523,7 +523,7 @@ def test_an_interrupt_ends_it_as_it_ends_other_commands(how: bytes | signal.Sign
 @pytest.mark.parametrize("setsid", [("setsid", "-c"), ("setsid",)], ids=["with SIGHUP", "without"])
 def test_it_goes_with_its_terminal(setsid: tuple[str, ...]) -> None:
     with _terminal(*FAST, setsid=setsid) as terminal:
-        terminal.wait_for(b"sockets:")
+        terminal.wait_for(b"host: steal")
         terminal.hang_up()
         assert terminal.process.wait(60) in (-signal.SIGHUP, 128 + signal.SIGHUP)
 
@@ -555,7 +555,7 @@ def test_a_refusal_is_one_line_and_no_table(arguments: tuple[str, ...]) -> None:
 def test_a_dumb_terminal_gets_lines() -> None:
     with _terminal(*FAST, "--count", "2", term="dumb") as terminal:
         terminal.read_to_the_end()
-        assert terminal.written.count(b"sockets:") == 2 and b"\x1b" not in terminal.written
+        assert terminal.written.count(b"; steal ") == 2 and b"\x1b" not in terminal.written
 
 
 def test_a_program_that_complains_more_than_a_pipe_holds_goes_on() -> None:

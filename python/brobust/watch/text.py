@@ -143,6 +143,10 @@ def socket_style(flow: Flow) -> str:
     return "dim" if flow["cause"] in ("app-limited", "undecided") else ""
 
 
+def number_of_sockets(number: int) -> str:
+    return f"{number} {'socket' if number == 1 else 'sockets'}"
+
+
 def summary(followed: Followed) -> Text:
     """Return the lines above the table: the host, the number of sockets by cause, and what could not be read."""
     sweep = followed.sweep
@@ -163,7 +167,7 @@ def summary(followed: Followed) -> Text:
         Text.assemble(
             (" PAUSED " if followed.is_paused else "", "bold reverse yellow"),
             " " if followed.is_paused else "",
-            f"{clock}  {sweep['sockets']} sockets: {causes or 'none'}",
+            f"{clock}  {number_of_sockets(sweep['sockets'])}: {causes or 'none'}",
         ),
         Text(f"host: {shares}"),
     ]

@@ -175,7 +175,7 @@ class Flows(Shown):
         self.table.place(self.order.sort(chosen, self.is_reversed), self.size.width)
         first = self.order.first_if_reversed if self.is_reversed else self.order.first
         sockets = self.followed.sweep["sockets"] if self.followed.sweep else 0
-        caption = f"{len(chosen)} of {sockets} sockets, by {self.order.name}, {first}"
+        caption = f"{len(chosen)} of {in_text.number_of_sockets(sockets)}, by {self.order.name}, {first}"
         if typed:
             caption += f", with {typed!r}"
         self.caption.update(Text(caption, style="dim"))

@@ -3,16 +3,39 @@
 use std::fmt::Write;
 
 use brobust_host::printable;
-use brobust_watch::{BdpSource, Cause, FlowReport, Owner, SweepReport};
+use brobust_watch::{BdpSource, Cause, FlowReport, HostLoad, Owner, SweepReport};
 
-/// Returns the line of the sweep, and below it a line for each socket.
-pub fn of(sweep: &SweepReport) -> String {
-    let sockets = sweep.flows.iter().map(|flow| format!("  {}", cells(flow).join("  ")));
-    let lines: Vec<String> = std::iter::once(summary(sweep)).chain(sockets).map(|line| printable(&line)).collect();
-    lines.join("\n")
+/// What the columns of the sockets' lines are called, with their units.
+const HEADING: [&str; 8] = ["cause", "cc", "Mbit/s", "inflight/BDP", "deficit", "from", "to", "owner"];
+
+/// Writes sweep after sweep: the line of the sweep, and below it a line for each socket. The first sweep that has sockets
+/// also has the heading of their columns, whose widths are the same in every sweep.
+#[derive(Debug, Default)]
+pub struct Lines {
+    has_heading: bool,
 }
 
-/// Returns a sweep in one line: the number of sockets by cause, steal, and the reason for a deficit.
+impl Lines {
+    pub fn of(&mut self, sweep: &SweepReport) -> String {
+        let mut lines = vec![summary(sweep)];
+        if !self.has_heading && !sweep.flows.is_empty() {
+            lines.push(row(&HEADING.map(str::to_owned)));
+            self.has_heading = true;
+        }
+        lines.extend(sweep.flows.iter().map(|flow| row(&cells(flow))));
+        lines.iter().map(|line| printable(line)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Returns the line of a socket. The longest cause and the longest name of a control (TCP_CA_NAME_MAX) fit into their
+/// columns, and an IPv4 address with its port.
+fn row(cells: &[String; 8]) -> String {
+    let [cause, cc, rate, inflight, deficit, from, to, owner] = cells;
+    format!("  {cause:15}  {cc:15}  {rate:>8}  {inflight:>12}  {deficit:>7}  {from:21}  {to:21}  {owner}")
+}
+
+/// Returns a sweep in one line: the number of sockets by cause, the host's CPUs, the reason for a deficit, and what could
+/// not be read.
 fn summary(sweep: &SweepReport) -> String {
     let counts = Cause::ALL.map(|cause| (cause, sweep.count(cause)));
     let causes: Vec<String> = counts
@@ -21,16 +44,32 @@ fn summary(sweep: &SweepReport) -> String {
         .map(|(cause, number)| format!("{number} {}", cause.name()))
         .collect();
     let causes = if causes.is_empty() { "none".to_owned() } else { causes.join(", ") };
-    let steal = sweep.host.steal_share.map_or_else(|| "unknown".to_owned(), |share| format!("{:.1}%", share * 100.0));
-    let mut line = format!("{} sockets: {causes}; steal {steal}", sweep.sockets);
-    for part in sweep.why.iter().chain(&sweep.unread) {
-        line += "; ";
-        line += part;
+    let sockets = if sweep.sockets == 1 { "socket" } else { "sockets" };
+    let mut line = format!("{} {sockets}: {causes}; {}", sweep.sockets, of_host(&sweep.host));
+    if let Some(why) = &sweep.why {
+        let _ = write!(line, "; cpu-limited: {why}");
+    }
+    if !sweep.unread.is_empty() {
+        let _ = write!(line, "; not read: {}", sweep.unread.join("; "));
     }
     line
 }
 
-/// Returns what the line of a socket shows: cause, control, Mbit/s, in flight / BDP, deficit, both ends, owner.
+/// Returns what the host's CPUs did, in the words of the table (python/brobust/watch/text.py).
+fn of_host(host: &HostLoad) -> String {
+    let percent = |share: Option<f64>, digits: usize| {
+        share.map_or_else(|| "unknown".to_owned(), |share| format!("{:.digits$}%", share * 100.0))
+    };
+    format!(
+        "steal {}, late wake-ups {}, busiest CPU {}, PSI {}",
+        percent(host.steal_share, 1),
+        percent(host.late_share, 0),
+        percent(host.busiest_share, 0),
+        percent(host.pressure_share, 0)
+    )
+}
+
+/// Returns what the line of a socket shows, in the order of the heading.
 fn cells(flow: &FlowReport) -> [String; 8] {
     let unknown = || "-".to_owned();
     let star = if flow.evidence.bdp_source == Some(BdpSource::Bbr) { "" } else { "*" };
@@ -67,11 +106,11 @@ in flight than the bandwidth-delay product that it has estimated itself: its sen
 bandwidth estimate follows what is sent, so it falls as well.
 
 What to do about it:
-  give the VM its CPU                       steal, or a CPU quota on its vCPUs, is the usual reason
-  brobust cc load bbr_steady --dry-run      keeps BBR's pacing schedule although the CPU is taken away
-                                            (docs/repair.md)
-  brobust cc load bbr_robust --dry-run      the repair from 2BRobust, for 40 % of a CPU and more (docs/repair.md)
-  if one CPU is busy with many flows        use fewer flows, larger bursts, or a faster CPU (docs/findings.md)
+  give the VM its CPU                        steal, or a CPU quota on its vCPUs, is the usual reason
+  sudo brobust cc load bbr_steady --dry-run  keeps BBR's pacing schedule although the CPU is taken away
+                                             (docs/repair.md)
+  sudo brobust cc load bbr_robust --dry-run  the repair from 2BRobust, for 40 % of a CPU and more (docs/repair.md)
+  if one CPU is busy with many flows         use fewer flows, larger bursts, or a faster CPU (docs/findings.md)
 
 A flow is throttled if its application is late because the CPU limit of its container (cpu.max of its cgroup, or of one
 above it) takes the CPU away: raise the limit or remove it, or spread the work over more containers.
@@ -93,19 +132,30 @@ mod tests {
     use brobust_watch::Evidence;
 
     #[test]
-    fn a_sweep_is_a_line_and_each_socket_is_another() {
+    fn a_sweep_is_a_line_and_each_socket_is_another_below_one_heading() {
         let mut sweep = report(vec![count("bbr", "cpu-limited", 1), count("cubic", "app-limited", 2)]);
         sweep.why = Some("the CPU is taken away (25% steal)".to_owned());
         sweep.unread = vec!["/proc/stat: gone\u{1b}".to_owned()];
         sweep.flows[0].local = "[::ffff:192.0.2.7]:443".to_owned();
-        assert_eq!(
-            of(&sweep),
-            "3 sockets: 1 cpu-limited, 2 app-limited; steal 25.0%; the CPU is taken away (25% steal); \
-             /proc/stat: gone\\x1b\n  cpu-limited  bbr  4.00  0.75  -  192.0.2.7:443  [2001:db8::1]:5000  -"
-        );
+        let mut lines = Lines::default();
         let mut empty = report(vec![]);
-        (empty.host.steal_share, empty.flows) = (None, vec![]);
-        assert_eq!(of(&empty), "0 sockets: none; steal unknown");
+        (empty.host, empty.flows) = (HostLoad::default(), vec![]);
+        let unknown = "steal unknown, late wake-ups unknown, busiest CPU unknown, PSI unknown";
+        assert_eq!(lines.of(&empty), format!("0 sockets: none; {unknown}"));
+        let heading = "  cause            cc                 Mbit/s  inflight/BDP  deficit  from                   \
+                       to                     owner";
+        let socket = "  cpu-limited      bbr                  4.00          0.75        -  192.0.2.7:443          \
+                      [2001:db8::1]:5000     -";
+        let shown = lines.of(&sweep);
+        let shown: Vec<&str> = shown.lines().collect();
+        assert_eq!(
+            shown[0],
+            "3 sockets: 1 cpu-limited, 2 app-limited; steal 25.0%, late wake-ups 50%, busiest CPU 75%, PSI 12%; \
+             cpu-limited: the CPU is taken away (25% steal); not read: /proc/stat: gone\\x1b"
+        );
+        assert_eq!(shown[1..], [heading, socket]);
+        let next = lines.of(&report(vec![count("bbr", "cpu-limited", 1)]));
+        assert!(next.starts_with("1 socket: ") && next.lines().count() == 2, "{next}");
     }
 
     #[test]

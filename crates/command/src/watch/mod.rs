@@ -22,6 +22,7 @@ use clap::Args;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
 use crate::{end, interrupt, output, Outcome, Stop};
+use lines::Lines;
 use metrics::Metrics;
 use record::Record;
 use unread::Unread;
@@ -122,7 +123,7 @@ pub fn run(options: &Options) -> Outcome {
     let mut record = options.record.as_deref().map(Record::new).transpose()?;
     let mut sweeps = Sweeps::new(watch, interval);
     let metrics = address.map(|address| serve(address, options.per_socket)).transpose()?;
-    let mut unread = Unread::default();
+    let (mut unread, mut lines) = (Unread::default(), Lines::default());
     let sleep_until = if metrics.is_some() { interrupt::sleep_until } else { sleep_while_read };
     loop {
         sleep_until(sweeps.due())?;
@@ -138,7 +139,7 @@ pub fn run(options: &Options) -> Outcome {
             }
             None if options.once && !is_last => {}
             None if options.json => output::record(&sweep)?,
-            None => output::line(&lines::of(&sweep.report))?,
+            None => output::line(&lines.of(&sweep.report))?,
         }
         if is_last && options.once && has_read_none {
             let what = "watch: no sockets could be read at the end, so whether one is short of CPU is unknown";
