@@ -150,6 +150,21 @@ def test_all_namespaces_are_watched(brobust: Brobust) -> None:
     assert flow["netns"].startswith("pid ")
 
 
+@pytest.mark.root
+def test_once_is_not_sure_of_namespaces_that_it_may_not_read() -> None:
+    # Root without capabilities: what other processes of root have is hidden from it.
+    command = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", BROBUST, "watch", "--once", *FAST]
+
+    def once(*more: str) -> subprocess.CompletedProcess[str]:
+        arguments = [*command, "--filter", "dport 1", *more]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+    own, every = once(), once("--netns", "all")
+    assert own.returncode == 0 and own.stderr == "", own
+    assert every.returncode == 2 and "short of CPU is unknown" in every.stderr, every
+    assert every.stderr.count("\n") == 1 and "not read: the network namespaces of" in every.stdout, every
+
+
 def test_explain_says_what_the_causes_mean_and_what_to_do(brobust: Brobust) -> None:
     said = brobust("watch", "--explain").stdout
     assert all(f"sudo brobust cc load {repair} --dry-run" in said for repair in ("bbr_robust", "bbr_steady"))

@@ -80,6 +80,12 @@ impl SweepReport {
     pub fn count(&self, cause: Cause) -> usize {
         self.counts.iter().filter(|line| line.cause == cause).map(|line| line.sockets).sum()
     }
+
+    /// Returns how many of what could not be read are network namespaces, those that are hidden from us as one. A dump
+    /// that was interrupted has been read, though sockets may be missing from it.
+    pub fn unread_namespaces(&self) -> usize {
+        self.unread.len() - self.interrupted - self.unread_host
+    }
 }
 
 impl FlowReport {

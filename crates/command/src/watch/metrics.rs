@@ -89,7 +89,7 @@ impl Metrics {
 }
 
 fn host(sweep: &SweepReport) -> Vec<Family> {
-    let unread = sweep.unread.len() - sweep.interrupted - sweep.unread_host;
+    let unread = sweep.unread_namespaces();
     let load = &sweep.host;
     let gauges = [
         ("brobust_sweep_seconds", "How long the latest sweep took", Some(sweep.took_ms / 1e3)),

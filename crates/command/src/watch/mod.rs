@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use brobust_ccload as ccload;
 use brobust_host::{units, Refusal};
 use brobust_sockdiag::Filter;
-use brobust_watch::{Cause, Namespaces, Settings, Sweeps, Watch};
+use brobust_watch::{Cause, Namespaces, Settings, SweepReport, Sweeps, Watch};
 use clap::Args;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
@@ -60,7 +60,8 @@ pub struct Options {
     /// Show at most this many sockets, those that are short of CPU first, then by rate [default: 20]
     #[arg(long, value_name = "NUMBER")]
     top: Option<usize>,
-    /// Watch for one window, then exit with status 1 if a socket is CPU-limited or throttled, 2 if no sockets could be read
+    /// Watch for one window, then exit with status 1 if a socket is CPU-limited or throttled, else with 2 if a network
+    /// namespace that was asked for could not be read, else with 0
     #[arg(long)]
     once: bool,
     /// Explain what the causes mean and what to do about a lack of CPU, and exit
@@ -130,8 +131,7 @@ pub fn run(options: &Options) -> Outcome {
         let sweep = sweeps.sweep(ccload::state_maps(), top);
         record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
         let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
-        let short_of_cpu = sweep.report.count(Cause::CpuLimited) + sweep.report.count(Cause::Throttled);
-        let has_read_none = sweep.report.namespaces == 0;
+        let found = if options.once && is_last { verdict(&sweep.report) } else { Ok(()) };
         match &metrics {
             Some(metrics) => {
                 unread.new_line(&sweep.report.unread, Instant::now()).iter().for_each(|line| output::remark(line));
@@ -141,14 +141,27 @@ pub fn run(options: &Options) -> Outcome {
             None if options.json => output::record(&sweep)?,
             None => output::line(&lines.of(&sweep.report))?,
         }
-        if is_last && options.once && has_read_none {
-            let what = "watch: no sockets could be read at the end, so whether one is short of CPU is unknown";
-            return Err(Refusal::missing_support(what).into());
-        }
         if is_last {
-            return end(u8::from(options.once && short_of_cpu > 0));
+            return found;
         }
     }
+}
+
+/// Ends `--once`. A lack that was found is one, whatever was not read; that there is none is said only of all that was
+/// asked for.
+fn verdict(report: &SweepReport) -> Outcome {
+    if report.count(Cause::CpuLimited) + report.count(Cause::Throttled) > 0 {
+        return end(1);
+    }
+    let what = if report.namespaces == 0 {
+        "watch: no sockets could be read at the end, so whether one is short of CPU is unknown"
+    } else if report.unread_namespaces() > 0 {
+        "watch: a network namespace could not be read (the sweep says why), so whether one of its sockets is short of CPU \
+         is unknown; --netns NAME asks for one alone"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::missing_support(what).into())
 }
 
 /// Lets this process have more files than it has at first, if it may: every network namespace takes one.
@@ -204,6 +217,32 @@ fn check_window(interval: Duration, window: Duration) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::metrics::made_up::{count, report};
+    use brobust_host::Kind;
+
+    fn status(report: &SweepReport) -> u8 {
+        match verdict(report) {
+            Ok(()) => 0,
+            Err(Stop::Status(status)) => status,
+            Err(Stop::Refused(refusal)) => {
+                assert!(refusal.kind == Kind::MissingSupport && refusal.text.contains("unknown"), "{}", refusal.text);
+                2
+            }
+            Err(_) => panic!("neither interrupted nor closed"),
+        }
+    }
+
+    #[test]
+    fn once_finds_nothing_wrong_only_where_all_that_was_asked_for_was_read() {
+        let read = SweepReport { namespaces: 1, ..report(vec![count("bbr", "app-limited", 2)]) };
+        let hidden = SweepReport { unread: vec!["3 namespaces are hidden".to_owned()], ..read.clone() };
+        let host = SweepReport { unread_host: 1, ..hidden.clone() };
+        let interrupted = SweepReport { interrupted: 1, ..hidden.clone() };
+        let lack = SweepReport { counts: vec![count("bbr", "throttled", 1)], ..hidden.clone() };
+        let nothing = SweepReport { namespaces: 0, ..hidden.clone() };
+        let statuses = [&read, &hidden, &host, &interrupted, &lack, &nothing].map(status);
+        assert_eq!(statuses, [0, 2, 0, 0, 1, 2]);
+    }
 
     #[test]
     fn every_interval_that_is_allowed_has_a_window() {
