@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use nix::sched::{setns, CloneFlags};
+use nix::unistd::{geteuid, Uid};
 
 use crate::refusal::reason;
 use crate::{entries, names, read_proc, Refusal, Result};
@@ -54,7 +55,7 @@ impl fmt::Display for Name {
 pub enum NotEntered {
     #[error("it no longer exists")]
     Gone,
-    #[error("{}; entering another network namespace takes CAP_SYS_ADMIN: run this as root", reason(.0))]
+    #[error("{}; entering another network namespace takes CAP_SYS_ADMIN{}", reason(.0), what_helps(geteuid()))]
     NotAllowed(io::Error),
     /// Such as a file in /run/netns that is no namespace.
     #[error("it cannot be entered ({})", reason(.0))]
@@ -140,11 +141,20 @@ impl Namespace {
     }
 }
 
+/// Says, after a capability that is missing, what helps. Being root does not help root.
+pub fn what_helps(user: Uid) -> &'static str {
+    match user.is_root() {
+        false => ": run this as root",
+        true => ", which a container or a security module keeps even from root: run this outside of it",
+    }
+}
+
 fn not_found(given: &str, error: &io::Error) -> Refusal {
     if error.kind() == ErrorKind::PermissionDenied {
         return Refusal::missing_support(format!(
-            "this user may not see the network namespace '{given}'; that of another user's process takes \
-             CAP_SYS_PTRACE: run this as root"
+            "this user may not see the network namespace '{given}'; that of another's process takes CAP_SYS_PTRACE{}, or \
+             give another process of that namespace",
+            what_helps(geteuid())
         ));
     }
     let names: Vec<String> = named().iter().map(|path| last(path)).collect();
@@ -253,7 +263,14 @@ mod tests {
     #[test]
     fn a_namespace_that_this_user_may_not_see_is_one() {
         let refusal = super::not_found("1", &std::io::ErrorKind::PermissionDenied.into()).text;
-        assert!(refusal.contains("may not see") && refusal.ends_with("run this as root"), "{refusal}");
+        assert!(refusal.contains("may not see") && refusal.contains(super::what_helps(super::geteuid())), "{refusal}");
+    }
+
+    #[test]
+    fn root_is_not_told_to_be_root() {
+        assert_eq!(super::what_helps(65534.into()), ": run this as root");
+        let root = super::what_helps(0.into());
+        assert!(!root.contains("as root") && root.contains("security module"), "{root}");
     }
 
     #[test]

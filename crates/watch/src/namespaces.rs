@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use brobust_host::namespaces::{every, Found, Name, Namespace, NotEntered};
+use brobust_host::namespaces::{every, what_helps, Found, Name, Namespace, NotEntered};
 use brobust_host::reason;
 use brobust_sockdiag::SockDiag;
+use nix::unistd::geteuid;
 
 /// The network namespaces to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Namespaces {
             Namespaces::Of(given) => Namespace::find(given).map_err(|refusal| refusal.text),
             Namespaces::All => {
                 let Found { namespaces, hidden } = every();
-                let why = "are hidden from us: seeing them takes CAP_SYS_PTRACE";
+                let why = format!("are hidden from us: seeing them takes CAP_SYS_PTRACE{}", what_helps(geteuid()));
                 let unseen = (hidden > 0).then(|| format!("the network namespaces of {hidden} process(es) {why}"));
                 return (namespaces, unseen.into_iter().collect());
             }
