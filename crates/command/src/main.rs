@@ -12,6 +12,7 @@ mod generate;
 mod guard;
 mod interrupt;
 mod lab;
+mod numbers;
 mod output;
 mod watch;
 
@@ -19,7 +20,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use brobust_host::{Kind, Refusal};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use nix::sys::signal::{signal, SigHandler, Signal};
 
 /// Watch the TCP sockets of this host, put VMs under CPU contention, and load congestion controls.
@@ -115,8 +116,23 @@ fn run(command: Command) -> Outcome {
     }
 }
 
+/// What help calls numbers and times. `-5s` is a value of their options, which refuse it in their own words: clap would call
+/// it an unexpected argument `-5`.
+const NUMBERS: &[&str] = &["TIME", "DURATION", "NUMBER", "N", "SHARE", "PART", "PID", "IDS"];
+
+/// Lets options that take numbers have negative ones, in this command and those below it.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let is_number = |arg: &Arg| {
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| NUMBERS.contains(&name.as_str())))
+    };
+    command
+        .mut_args(|arg| if is_number(&arg) { arg.allow_hyphen_values(true) } else { arg })
+        .mut_subcommands(with_negative_numbers)
+}
+
 fn parse() -> std::result::Result<Cli, Stop> {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed =
+        with_negative_numbers(Cli::command()).try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         if !error.use_stderr() {
             let printed = error.print().and_then(|()| io::stdout().flush()); // the help, or the version
@@ -131,11 +147,14 @@ fn parse() -> std::result::Result<Cli, Stop> {
 }
 
 /// Returns what clap says about a mistake as one line: without its prefix, and without what it says about help below it.
+/// Nor with its tip to put what begins with a hyphen after `--`: no argument of ours may begin so.
 fn sentence(text: &str) -> String {
     let paragraph = text.split("\n\nUsage:").next().unwrap_or_default();
     let paragraph = paragraph.split("\n\nFor more information").next().unwrap_or_default();
     let paragraph = paragraph.trim_start_matches("error: ");
-    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
+    let lines = paragraph.lines().filter(|line| !line.contains("as a value, use '-- "));
+    let words = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+    words.replace(" tip: ", "; tip: ")
 }
 
 fn refuse(sentence: &str, status: u8) -> ExitCode {
@@ -156,7 +175,10 @@ mod tests {
     #[test]
     fn a_mistake_is_one_line() {
         let text = "error: unexpected argument '--x' found\n\n  tip: try '--y'\n\nUsage: brobust cc list\n";
-        assert_eq!(super::sentence(text), "unexpected argument '--x' found tip: try '--y'");
+        assert_eq!(super::sentence(text), "unexpected argument '--x' found; tip: try '--y'");
+        let text =
+            "error: unexpected argument '--x' found\n\n  tip: to pass '--x' as a value, use '-- --x'\n\nUsage: b\n";
+        assert_eq!(super::sentence(text), "unexpected argument '--x' found");
         let text = "error: invalid value 'x' for '--top <N>': no digit\n\nFor more information, try '--help'.\n";
         assert_eq!(super::sentence(text), "invalid value 'x' for '--top <N>': no digit");
     }

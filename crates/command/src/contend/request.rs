@@ -6,6 +6,7 @@ use brobust_timeline::{Schedule, Slices};
 use clap::ValueEnum;
 
 use super::recordings;
+use crate::numbers;
 
 /// A scenario has the same maximum, and may have 50us (python/brobust/scenario/fields.py).
 const MIN_TIMESLICE_NS: u64 = 100_000;
@@ -67,11 +68,11 @@ pub struct Options {
     length_jitter: f64,
     /// Busy processes beside each thread [default: 1 / share - 1]
     #[arg(long, value_name = "N", conflicts_with = "share")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COMPETITORS)))]
+    #[arg(value_parser = numbers::within(1..=MAX_COMPETITORS))]
     competitors: Option<u32>,
     /// Nice level of the busy processes
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i32).range(-20..=19))]
+    #[arg(value_parser = numbers::within(-20..=19))]
     pub nice: i32,
 }
 

@@ -7,6 +7,8 @@ use std::path::Path;
 use brobust_host::processes::{self, Process};
 use brobust_host::{names, printable, Owner, Refusal, Result};
 
+use crate::numbers;
+
 /// Names of a program and of its vCPU threads (/proc/PID/comm, at most 15 bytes).
 struct Hypervisor {
     name: &'static str,
@@ -99,7 +101,7 @@ pub struct VmOptions {
     #[arg(long, value_name = "DOMAIN")]
     libvirt: Option<String>,
     /// The VM of this process, or any other process
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = numbers::process_id)]
     pid: Option<i32>,
     /// The threads: auto (its vCPUs), or ids as in 4711,4712
     #[arg(long, value_name = "IDS", default_value = "auto")]

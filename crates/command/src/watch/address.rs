@@ -5,11 +5,17 @@ use std::net::{SocketAddr, TcpListener};
 use brobust_host::{reason, Refusal};
 use nix::errno::Errno;
 
+use crate::numbers;
+
 /// Reads `127.0.0.1:9775`, `[::1]:9775` or `localhost:9775`. An address of either version may be in brackets, for those
 /// who write `[$ADDRESS]:9775`. With port 0 the kernel chooses a free port. Of names, only
 /// localhost is known: others are looked up by libraries of the host that fit its own C library, and this program may
 /// have another one inside.
-pub fn parse(text: &str) -> Result<SocketAddr, &'static str> {
+pub fn parse(text: &str) -> Result<SocketAddr, String> {
+    let port = text.rsplit_once(':').map_or("", |(_, port)| port);
+    if let Some(refused) = numbers::too_large_for_a_port(port) {
+        return Err(refused);
+    }
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once("]:"));
     let numeric = match (text.strip_prefix("localhost:"), bracketed) {
         (Some(port), _) => format!("127.0.0.1:{port}"),
@@ -19,6 +25,7 @@ pub fn parse(text: &str) -> Result<SocketAddr, &'static str> {
     numeric.parse().map_err(|_| {
         "write 127.0.0.1:9775, [::1]:9775 or localhost:9775 (no other name is looked up), or 0.0.0.0:9775 for all \
          addresses of this host, where anybody who can reach one can read the metrics"
+            .to_owned()
     })
 }
 
@@ -60,5 +67,6 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
+        assert_eq!(parse("localhost:99999").unwrap_err(), "port 99999 is above 65535");
     }
 }

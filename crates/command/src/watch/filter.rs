@@ -2,17 +2,24 @@
 
 use brobust_sockdiag::Filter;
 
+use crate::numbers;
+
+const USAGE: &str =
+    "write dport PORT (the other end's port), sport PORT (this host's), or both: 'sport 80 and dport 5201'";
+
 /// Reads `dport 443`, `sport 80`, or both joined by `and`; refuses anything else. An empty text: any port.
-pub fn parse(text: &str) -> Result<Filter, &'static str> {
+pub fn parse(text: &str) -> Result<Filter, String> {
     let mut filter = Filter::default();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.is_empty() {
         return Ok(filter);
     }
     for part in words.split(" and ") {
-        add(&mut filter, part).ok_or(
-            "write dport PORT (the other end's port), sport PORT (this host's), or both: 'sport 80 and dport 5201'",
-        )?;
+        let port = part.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+        if let Some(refused) = numbers::too_large_for_a_port(port) {
+            return Err(refused);
+        }
+        add(&mut filter, part).ok_or(USAGE)?;
     }
     Ok(filter)
 }
@@ -52,5 +59,6 @@ mod tests {
         {
             assert_eq!(ports(refused), None, "{refused}");
         }
+        assert_eq!(parse("sport 80 and dport = :99999").unwrap_err(), "port 99999 is above 65535");
     }
 }

@@ -21,7 +21,7 @@ use brobust_watch::{Cause, Namespaces, Settings, SweepReport, Sweeps, Watch};
 use clap::Args;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
-use crate::{end, interrupt, output, Outcome, Stop};
+use crate::{end, interrupt, numbers, output, Outcome, Stop};
 use lines::Lines;
 use metrics::Metrics;
 use record::Record;
@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = |text: &str| time(text, WINDOWS))]
     window: Duration,
     /// End after this many sweeps [default: never]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "once")]
+    #[arg(long, value_name = "NUMBER", value_parser = numbers::at_least(1_u64), conflicts_with = "once")]
     count: Option<u64>,
     /// Watch only these ports: 'dport 443', 'sport 80', or both with and
     #[arg(long, default_value = "", hide_default_value = true, value_parser = filter::parse)]
@@ -58,7 +58,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     netns: Option<String>,
     /// Show at most this many sockets, those that are short of CPU first, then by rate [default: 20]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = numbers::at_least(0_usize))]
     top: Option<usize>,
     /// Watch for one window, then exit with status 1 if a socket is CPU-limited or throttled, else with 2 if a network
     /// namespace that was asked for could not be read, else with 0
