@@ -1,17 +1,20 @@
-//! Quantities with units, as people write them: `10ms`, `10m` (minutes), `0.25`, `25%`. python/brobust/units.py reads the
-//! same texts, except minutes: a scenario has no use for them.
+//! Quantities with units, as people write them: `10ms`, `10m` (minutes), `1h`, `0.25`, `25%`. python/brobust/units.py
+//! reads the same texts, except minutes and hours: a scenario has no use for them.
+
+/// Timeslices are milliseconds, sweeps seconds, trials minutes and more.
+const EXAMPLE: &str = "10ms, 5s or 1h";
 
 /// Returns a duration such as `10ms`, in nanoseconds. The error is a sentence for the user.
 pub fn nanoseconds(text: &str) -> Result<u64, String> {
-    let (number, unit) = split(text, "duration", "10ms")?;
-    let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9)];
+    let (number, unit) = split(text, "duration", EXAMPLE)?;
+    let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
     let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         let what = if unit.is_empty() { "no unit".to_owned() } else { format!("the unknown unit '{unit}'") };
-        return Err(format!("'{text}' has {what}; write for example 10ms (ns, us, µs, ms, s, m)"));
+        return Err(format!("'{text}' has {what}; write for example {EXAMPLE} (ns, us, µs, ms, s, m, h)"));
     };
     let nanoseconds = (number * factor).round();
     if nanoseconds >= i64::MAX as f64 {
-        return Err(format!("'{text}' is too large; write for example 10ms"));
+        return Err(format!("'{text}' is too large; write for example {EXAMPLE}"));
     }
     Ok(nanoseconds as u64)
 }
@@ -45,13 +48,15 @@ mod tests {
         assert_eq!(nanoseconds("10ms"), Ok(10_000_000));
         assert_eq!(nanoseconds(" 1.5 S "), Ok(1_500_000_000));
         assert_eq!(nanoseconds("10m"), Ok(600_000_000_000));
+        assert_eq!(nanoseconds("1h"), Ok(3_600_000_000_000));
         assert_eq!(share("25%"), Ok(0.25));
         assert_eq!(share(".5"), Ok(0.5));
     }
 
     #[test]
     fn says_what_is_wrong() {
-        assert_eq!(nanoseconds("10").unwrap_err(), "'10' has no unit; write for example 10ms (ns, us, µs, ms, s, m)");
+        let said = nanoseconds("10").unwrap_err();
+        assert_eq!(said, "'10' has no unit; write for example 10ms, 5s or 1h (ns, us, µs, ms, s, m, h)");
         assert!(nanoseconds("10 parsecs").unwrap_err().contains("unknown unit 'parsecs'"));
         assert!(nanoseconds("-1ms").unwrap_err().contains("is not a duration"));
         assert!(share("1..2").unwrap_err().contains("is not a share"));
