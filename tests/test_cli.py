@@ -19,7 +19,7 @@ import made_up
 from brobust import SCHEMA_VERSION, backends
 from brobust.api import Result
 from brobust.backends import memory
-from brobust.cli import COMMANDS, app, main, measuring, run
+from brobust.cli import COMMANDS, app, cc, main, measuring, run
 from brobust.cli.explore import explore
 from brobust.cli.lazy import HostCommand, Later, first_paragraph
 from brobust.dataset import Dataset, Measured, recordings
@@ -234,6 +234,16 @@ def test_what_measures_is_there_before_polars() -> None:
     """Importing polars takes as long as a short run, so it is imported while the first run is being measured."""
     program = "import sys, brobust.cli.measuring, brobust.backends.virtual; print('polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_the_program_for_operators_says_which_commands_the_python_package_has() -> None:
+    of_cc = [
+        f"cc {command.name or command.callback.__name__}" for command in cc.app.registered_commands if command.callback
+    ]
+    of_python = [name for name in COMMANDS if name not in ("cc", "watch", "contend", "doctor")]
+    for name in ["doctor", *of_python, *of_cc]:
+        done = subprocess.run([host_program(), *name.split()], capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "the Python package" in done.stderr and done.stderr.count("\n") == 1, done
 
 
 def test_help_of_all_commands_imports_none_of_them() -> None:

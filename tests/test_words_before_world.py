@@ -215,6 +215,7 @@ OF_PROGRAM = {
     "cc programs reno2": "reno2",
     "cc list --nothing": "--nothing",
     "doctor --dry-run": "--clean",
+    "doctor --report machine.toml": "the Python package",
 }
 
 

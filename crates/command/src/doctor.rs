@@ -1,6 +1,8 @@
 //! `brobust doctor --clean`: undoes what killed commands left on this host. Python's `brobust doctor` also says what the
 //! host can do for measurements.
 
+use std::path::PathBuf;
+
 use brobust_host::{printable, Refusal, Runtime};
 use clap::Args;
 use serde_json::json;
@@ -10,7 +12,7 @@ use crate::{cc, output, Outcome, Stop};
 #[derive(Args)]
 pub struct Options {
     /// Remove what killed commands left on this host
-    #[arg(long, required = true)]
+    #[arg(long)]
     clean: bool,
     /// Only list what would be removed
     #[arg(long)]
@@ -18,9 +20,23 @@ pub struct Options {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
+    /// Of the Python package: what this machine can do, as a file
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with = "clean")]
+    report: Option<PathBuf>,
 }
 
 pub fn run(options: &Options) -> Outcome {
+    if !options.clean {
+        let what = match &options.report {
+            Some(_) => "--report",
+            None => "doctor without --clean",
+        };
+        let text = format!(
+            "{what} says what this machine can do, for which it takes the Python package (pip install brobust-*.whl, of \
+             the same release); --clean removes what killed commands left, --clean --dry-run lists it"
+        );
+        return Err(Refusal::missing_support(text).into());
+    }
     let runtime = Runtime::of_environment();
     let found = leftovers(&runtime)?;
     let (mut problems, mut left) = (Vec::new(), Vec::new());

@@ -57,7 +57,8 @@ fn write_all(root: &Path, mut program: Command) -> io::Result<()> {
     all.iter().try_for_each(|(name, command)| fs::write(pages.join(format!("{name}.1")), page(command, name, &all)?))
 }
 
-/// Returns the program without the commands that users do not call: completion would offer them.
+/// Returns the program without the commands that users do not call, and the options that only refuse: completion would
+/// offer them.
 fn without_hidden(program: Command) -> Command {
     let shown: Vec<Command> =
         program.get_subcommands().filter(|command| !command.is_hide_set()).cloned().map(without_hidden).collect();
@@ -66,7 +67,8 @@ fn without_hidden(program: Command) -> Command {
         Some(version) => named.version(version.to_owned()),
         None => named,
     };
-    named.args(program.get_arguments().cloned().map(with_values)).subcommands(shown).disable_help_subcommand(true)
+    let arguments = program.get_arguments().filter(|arg| !arg.is_hide_set()).cloned().map(with_values);
+    named.args(arguments).subcommands(shown).disable_help_subcommand(true)
 }
 
 /// Lets completion offer our controls where the argument is one of them.

@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use brobust_host::{Kind, Refusal};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use nix::sys::signal::{signal, SigHandler, Signal};
 
@@ -130,6 +131,24 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
         .mut_subcommands(with_negative_numbers)
 }
 
+/// Commands that only the Python package has. tests/test_cli.py compares them with its own list.
+const OF_PYTHON: &str = "run sweep reproduce validate demo plot trace explain explore compare report docs kernel quic \
+                         module replay shadow";
+
+/// Returns the refusal of what clap refuses.
+fn refusal(error: &clap::Error) -> Refusal {
+    let unknown = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => name,
+        _ => "",
+    };
+    if OF_PYTHON.split_whitespace().any(|name| name == unknown) {
+        return Refusal::missing_support(format!(
+            "'{unknown}' is a command of the Python package; install its wheel of the same release (pip install brobust-*.whl)"
+        ));
+    }
+    Refusal::bad_input(sentence(&error.to_string()))
+}
+
 fn parse() -> std::result::Result<Cli, Stop> {
     let parsed =
         with_negative_numbers(Cli::command()).try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
@@ -142,7 +161,7 @@ fn parse() -> std::result::Result<Cli, Stop> {
             let _ = error.print();
             return Stop::Status(2);
         }
-        Refusal::bad_input(sentence(&error.to_string())).into()
+        refusal(&error).into()
     })
 }
 
