@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from brobust.backends import doctor
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import network
 from brobust.host.programs import host_program
@@ -44,6 +45,15 @@ def test_a_session_leaves_no_directory(runtime: Path) -> None:
         with pytest.raises(MissingSupport, match=rf"process {os.getpid()}\) is at work"):
             Session.start()
     assert is_empty(runtime)
+
+
+def test_doctor_calls_nothing_missing_that_it_cannot_try_beside_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(doctor, "_CHECKS", {"tap and bridge": doctor._wire})
+    with Session.start():
+        (result,) = doctor.all_checks()
+    assert result.status == "limited" and result.remedy == "wait until it has ended"
+    assert result.detail.startswith(f"not tried: another brobust (process {os.getpid()}) is at work"), result.detail
 
 
 def started(code: str) -> subprocess.Popen[str]:

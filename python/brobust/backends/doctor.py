@@ -17,7 +17,7 @@ from brobust import _core
 from brobust.errors import BrobustError, last_line, reason
 from brobust.host import network
 from brobust.host.cache import cache_directory
-from brobust.host.session import Session
+from brobust.host.session import ANOTHER, Session
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.testbed import accelerator, image
@@ -48,7 +48,11 @@ def all_checks() -> Iterator[CheckResult]:
         try:
             yield CheckResult(name, *check())
         except (BrobustError, OSError) as error:
-            yield CheckResult(name, "missing", str(error))
+            what, _, remedy = str(error).partition("; ")
+            if what.startswith(ANOTHER):  # nothing is known to be missing, and waiting is all that it takes
+                yield CheckResult(name, "limited", f"not tried: {what}", remedy)
+            else:
+                yield CheckResult(name, "missing", str(error))
 
 
 def for_report(results: list[CheckResult]) -> dict[str, str]:

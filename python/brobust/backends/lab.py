@@ -28,6 +28,7 @@ from brobust.contention import verdict
 from brobust.dataset import Measured, iperf3, scenario_columns
 from brobust.errors import BadInput, HostLost, MissingSupport, RunFailed, last_line
 from brobust.host import cpus
+from brobust.host.session import ANOTHER
 from brobust.lab import hosts as hosts_file
 from brobust.lab import places, ssh
 from brobust.lab.hosts import Sender
@@ -43,8 +44,6 @@ CUBIC_SECONDS = 2
 MIN_FORWARDED_SHARE = 0.9
 # `brobust contend` says what it has found when it begins; until then it has not taken anything away.
 CONTEND_SECONDS = 1.0
-# What our program says on a host where another one has a session (crates/host/src/session.rs): it may be our own.
-ANOTHER = "another brobust"
 
 T = TypeVar("T")
 
@@ -114,7 +113,7 @@ class LabBackend(Backend):
                     waited.result()
             except BaseException as error:
                 same = None
-                if ANOTHER in str(error):
+                if ANOTHER in str(error):  # which may be our own
                     wait(ready, timeout=2)  # until the others have said which machine they are
                     same = ssh.same_machine(list(self._connections.values()))
                 for one in self._connections.values():

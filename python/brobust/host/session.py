@@ -11,6 +11,9 @@ from brobust import _core
 from brobust.errors import BrobustError, MissingSupport
 from brobust.host.programs import host_program
 
+# What is said where another process has a session (crates/host/src/session.rs).
+ANOTHER = "another brobust"
+
 
 class Session(_core.Session):
     """The session of this process. A context manager: leaving it undoes everything."""
