@@ -232,6 +232,17 @@ def test_a_command_unloads_only_what_it_has_loaded_itself(places: list[Path]) ->
 
 
 @needs_kernel
+def test_a_trial_that_another_command_unloads_ends_and_says_so(places: list[Path]) -> None:
+    with _trial(places) as trial:
+        assert _brobust("cc", "unload", NAME).returncode == 0
+        ended = eventually(lambda: trial.poll() is not None)
+        trial.kill()
+        assert ended and trial.wait() == 1, trial.returncode
+        assert trial.stdout is not None and trial.stdout.read() == f"another command has already unloaded {NAME}\n"
+    assert [_new_socket_gets(place) for place in places] == PREVIOUS
+
+
+@needs_kernel
 def test_a_container_with_the_directories_of_the_host_does_not_take_its_trial_for_abandoned(places: list[Path]) -> None:
     with _trial(places) as trial:
         inside = ["unshare", "--pid", "--fork", "--mount-proc", host_program()]

@@ -60,6 +60,12 @@ pub fn end_trial(journal: &Journal) -> Result<Option<Holders>> {
     Ok(Some(holders(&journal.name)))
 }
 
+/// Whether what this command has loaded is still to be undone. Where that cannot be read, it is.
+pub fn is_recorded(journal: &Journal) -> bool {
+    let found = Journals::of_host().read(&journal.name);
+    found.map_or(true, |found| found.is_some_and(|found| found.is_of_same_command(journal)))
+}
+
 /// Unloads a control of ours, whichever command loaded it, and returns which sockets still use it.
 pub fn unload(name: &str) -> Result<Holders> {
     require_loaded(name)?;

@@ -10,10 +10,13 @@ use brobust_host::{reason, units, Refusal};
 use clap::Args;
 use serde_json::json;
 
+use super::journal::Journal;
 use super::unload::print_holders;
 use super::{changes, clean_up, defaults, print, refused, CONTROL};
 use crate::{end, interrupt, Outcome, Stop};
 
+/// How often a trial looks whether another command has unloaded it.
+const LOOK: Duration = Duration::from_millis(500);
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -105,26 +108,31 @@ impl Request<'_> {
                 return Err(refusal.into());
             }
         };
-        let waited = self.wait(limit);
+        let waited = self.wait(&journal, limit);
         // If this fails, the guardian tries it again.
         let holders = changes::end_trial(&journal)?;
         guardian.dismiss();
-        match waited {
-            Ok(()) => print_holders(self.json, self.name, holders.as_ref()),
-            Err(Stop::Interrupted) => {
-                print_holders(self.json, self.name, holders.as_ref())?;
-                end(130)
-            }
-            Err(stop) => Err(stop),
-        }
+        let status = match waited {
+            // Another command has unloaded it before its time.
+            Ok(()) => u8::from(holders.is_none()),
+            Err(Stop::Interrupted) => 130,
+            Err(stop) => return Err(stop),
+        };
+        print_holders(self.json, self.name, holders.as_ref())?;
+        end(status)
     }
 
-    fn wait(&self, limit: Option<Duration>) -> Outcome {
+    /// Says that it is loaded, and waits until the limit, a signal, or another command that unloads it.
+    fn wait(&self, journal: &Journal, limit: Option<Duration>) -> Outcome {
         let name = self.name;
         let until = limit.map_or_else(String::new, |limit| format!("in {} s, or ", limit.as_secs_f64()));
         let text = format!("loaded {name}; it is unloaded {until}with Ctrl-C");
         print(self.json, &json!({"loaded": name, "pinned": false}), &text)?;
-        interrupt::sleep_until(Instant::now() + limit.unwrap_or(FOR_EVER))
+        let end = Instant::now() + limit.unwrap_or(FOR_EVER);
+        while Instant::now() < end && changes::is_recorded(journal) {
+            interrupt::sleep_until(end.min(Instant::now() + LOOK))?;
+        }
+        Ok(())
     }
 
     fn print_plan(&self, pin: bool) -> Outcome {
