@@ -46,7 +46,7 @@ pub struct Options {
     /// Share of a CPU that each thread gets, 0.25 or 25%
     #[arg(long, value_name = "SHARE", value_parser = share)]
     share: Option<f64>,
-    /// How long each thread runs at a time [default: 10ms]
+    /// How long each thread runs at a time; with the quota, how much it runs in each timeslice / share [default: 10ms]
     #[arg(long = "timeslice", value_name = "TIME", value_parser = timeslice)]
     timeslice_ns: Option<u64>,
     /// burner (a real-time thread on its CPU, exact at any tick rate), competitor (busy processes on its CPU, for a share
@@ -258,12 +258,16 @@ impl Request {
         match self.driver {
             Driver::Competitor => format!("beside {} busy process(es) of nice {}", self.competitors, self.options.nice),
             Driver::Replay => format!("off its CPU as in {}", printable(self.recording())),
-            driver => format!(
-                "{} of a CPU in slices of {} ms ({})",
-                general(self.share, 4),
-                general(self.timeslice_ns as f64 / 1e6, 6),
-                driver.name()
-            ),
+            driver => {
+                let (share, name) = (general(self.share, 4), driver.name());
+                let [timeslice, period] = [self.timeslice_ns, self.period_ns()].map(|ns| general(ns as f64 / 1e6, 6));
+                match driver.promise() {
+                    Some(Promise::Share) => format!(
+                        "{share} of a CPU, {timeslice} ms in every {period} ms, in slices that the kernel chooses ({name})"
+                    ),
+                    _ => format!("{share} of a CPU in slices of {timeslice} ms ({name})"),
+                }
+            }
         }
     }
 
@@ -357,6 +361,10 @@ mod tests {
     fn a_request_says_what_it_does() {
         let of = |words: &str| asked(words).expect(words);
         assert_eq!(of("--share 25%").describe(), "0.25 of a CPU in slices of 10 ms (deadline)");
+        assert_eq!(
+            of("--share 50% --driver quota").describe(),
+            "0.5 of a CPU, 10 ms in every 20 ms, in slices that the kernel chooses (quota)"
+        );
         assert_eq!(of("--driver competitor --share 33.3%").describe(), "beside 2 busy process(es) of nice 0");
         let burner = of("--driver burner --share 40% --timeslice 20ms --phase out");
         assert_eq!((burner.period_ns(), burner.off_ns()), (50_000_000, Some(30_000_000)));
