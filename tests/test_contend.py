@@ -358,6 +358,15 @@ def sleeping(cpu: int) -> Iterator[int]:
             process.kill()
 
 
+def test_a_recording_that_is_there_is_kept(brobust: Brobust, tmp_path: Path) -> None:
+    (tmp_path / "recording.parquet").write_text("an hour's")
+    for command in (["record"], ["--share", "50%", "--dry-run"]):
+        done = brobust("contend", *command, *_thread(os.getpid()), "--for", "100ms", "-o", "recording.parquet")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done
+        assert "--out: recording.parquet is there already; give another name" in done.stderr
+    assert (tmp_path / "recording.parquet").read_text() == "an hour's"
+
+
 @root
 @host
 def test_ctrl_c_ends_it_with_the_summary(brobust: Brobust) -> None:

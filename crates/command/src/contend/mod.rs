@@ -139,14 +139,19 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
+/// Refuses a file that could not be written, and one that is there, as `watch --record` does: an hour's recording would be
+/// lost. What is no regular file is refused later, with another reason.
 fn check_out(out: &Path) -> Result<()> {
-    if out.extension().is_some_and(|extension| extension == "parquet") && files::directory_of(out).is_dir() {
-        return Ok(());
+    let name = out.display();
+    if out.extension().is_none_or(|extension| extension != "parquet") || !files::directory_of(out).is_dir() {
+        return Err(Refusal::bad_input(format!(
+            "--out: {name} is not a .parquet file in a directory that exists; give for example trace.parquet"
+        )));
     }
-    Err(Refusal::bad_input(format!(
-        "--out: {} is not a .parquet file in a directory that exists; give for example trace.parquet",
-        out.display()
-    )))
+    if out.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        return Err(Refusal::bad_input(format!("--out: {name} is there already; give another name")));
+    }
+    Ok(())
 }
 
 fn print_found(machine: &Machine, request: &Request, places: &[Place], as_json: bool) -> Outcome {
