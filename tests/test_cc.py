@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -452,16 +452,32 @@ def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], said: 
     assert said in refused.stderr
 
 
-@needs_kernel
-def test_without_privilege_nothing_is_loaded(tmp_path: Path) -> None:
-    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+@pytest.fixture
+def as_nobody() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Runs `brobust cc` as a user without any privilege."""
     program = shutil.copy(host_program(), "/run/brobust-host-of-a-test")  # the checkout may be closed to others
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, "cc"]
     try:
-        command = [*as_nobody, program, "cc", "load", NAME]
-        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        yield lambda *words: subprocess.run([*nobody, *words], capture_output=True, text=True, check=False, timeout=60)
     finally:
         Path(program).unlink()
+
+
+@needs_kernel
+def test_without_privilege_nothing_is_loaded(as_nobody: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    refused = as_nobody("load", NAME)
     assert refused.returncode == 2 and "run this with sudo" in refused.stderr
+
+
+@needs_kernel
+def test_without_privilege_nothing_is_unloaded(
+    places: list[Path], as_nobody: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    assert _brobust("cc", "load", NAME, "--pin", *_default_of(places)).returncode == 0
+    refused = as_nobody("unload", NAME)
+    assert refused.returncode == 2
+    assert refused.stderr == "brobust: unloading a congestion control takes root: run this with sudo\n"
+    assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
 
 
 @needs_kernel

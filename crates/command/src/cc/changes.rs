@@ -70,6 +70,7 @@ pub fn is_recorded(journal: &Journal) -> bool {
 pub fn unload(name: &str) -> Result<Holders> {
     require_loaded(name)?;
     let journals = Journals::of_host();
+    journals.require_privilege()?;
     {
         let _turn = journals.turn()?;
         restore_defaults(&journals, name)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use brobust_host::locks::{self, Lock};
 use brobust_host::{as_root, names, reason, sees_processes_of, Owner, Refusal, Result};
-use nix::unistd::{access, AccessFlags};
+use nix::unistd::{access, geteuid, AccessFlags};
 use serde::{Deserialize, Serialize};
 
 /// How long a command waits for another one's turn to end.
@@ -79,6 +79,14 @@ impl Journals {
     /// Whether this user may undo abandoned trials. Everybody may see them.
     pub fn may_be_written(&self) -> bool {
         access(&self.directory, AccessFlags::W_OK).is_ok()
+    }
+
+    /// Refuses a user who may not write down what is undone: the directory is root's.
+    pub fn require_privilege(&self) -> Result<()> {
+        if self.may_be_written() || geteuid().is_root() {
+            return Ok(()); // one that is missing, root makes
+        }
+        Err(Refusal::missing_support("unloading a congestion control takes root: run this with sudo"))
     }
 
     /// Makes other commands wait until this is dropped, because looking and then changing must be one step.

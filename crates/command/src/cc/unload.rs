@@ -54,6 +54,7 @@ pub fn run(options: &Options) -> Outcome {
             Err(refusal) => problems.push(refusal.text),
         }
     }
+    problems.dedup(); // what keeps all of them loaded is said once
     if !problems.is_empty() {
         return Err(Refusal::missing_support(problems.join("; ")).into());
     }
