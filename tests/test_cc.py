@@ -474,6 +474,10 @@ def test_without_privilege_nothing_is_unloaded(
     places: list[Path], as_nobody: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     assert _brobust("cc", "load", NAME, "--pin", *_default_of(places)).returncode == 0
+    planned = as_nobody("unload", NAME, "--dry-run")
+    assert (planned.returncode, "this user may not see" in planned.stdout) == (0, True), planned
+    assert json.loads(as_nobody("unload", NAME, "--dry-run", "--json").stdout)["sees_all_namespaces"] is False
+    assert json.loads(_brobust("cc", "unload", NAME, "--dry-run", "--json").stdout)["sees_all_namespaces"] is True
     refused = as_nobody("unload", NAME)
     assert refused.returncode == 2
     assert refused.stderr == "brobust: unloading a congestion control takes root: run this with sudo\n"

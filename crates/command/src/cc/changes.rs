@@ -152,7 +152,7 @@ fn restore_defaults(journals: &Journals, name: &str) -> Result<()> {
     }
     // The process through which a namespace was found may end before we enter it; the next attempt finds another.
     for _ in 0..3 {
-        let places = defaults::having(name);
+        let places = defaults::having(name).namespaces;
         if places.is_empty() {
             break;
         }

@@ -32,11 +32,25 @@ pub fn set_first(namespace: &Namespace, controls: &[&str]) -> Result<()> {
     }
 }
 
+/// The namespaces whose default is a control.
+pub struct Having {
+    pub namespaces: Vec<Namespace>,
+    /// Whether this user may look into all namespaces.
+    pub is_complete: bool,
+}
+
 /// Returns the namespaces whose default is this control, as far as we may look into them.
-pub fn having(control: &str) -> Vec<Namespace> {
-    let mut found = namespaces::every().namespaces;
-    found.retain(|namespace| of(namespace).is_ok_and(|default| default == control));
-    found
+pub fn having(control: &str) -> Having {
+    let found = namespaces::every();
+    let mut having = Having { namespaces: found.namespaces, is_complete: found.hidden == 0 };
+    having.namespaces.retain(|namespace| match namespace.inside(|| fs::read_to_string(DEFAULT)) {
+        Ok(default) => default.is_ok_and(|default| default.trim() == control),
+        Err(outside) => {
+            having.is_complete &= matches!(outside, NotEntered::Gone);
+            false
+        }
+    });
+    having
 }
 
 /// Returns the number of sockets of a namespace by control; none if we may not look into it. One that listens has a control,

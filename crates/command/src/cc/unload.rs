@@ -8,7 +8,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::changes::{self, Holders};
-use super::{clean_up, defaults, print, CONTROL};
+use super::defaults::{self, Having};
+use super::{clean_up, print, CONTROL};
 use crate::{interrupt, Outcome};
 
 #[derive(Args)]
@@ -67,12 +68,17 @@ pub fn run(options: &Options) -> Outcome {
 
 fn print_plan(json: bool, name: &str) -> Outcome {
     changes::require_loaded(name)?;
-    let places: Vec<String> = defaults::having(name).iter().map(|namespace| namespace.name.to_string()).collect();
+    let Having { namespaces, is_complete } = defaults::having(name);
+    let places: Vec<String> = namespaces.iter().map(|namespace| namespace.name.to_string()).collect();
     let mut text = format!("would unload {name}");
     if !places.is_empty() {
         text += &format!(", after restoring the default of {}", places.join(", "));
     }
-    print(json, &json!({"would_unload": name, "default_of": places}), &text)
+    if !is_complete {
+        text +=
+            "; there are network namespaces whose default this user may not see, and it would be restored there, too";
+    }
+    print(json, &json!({"would_unload": name, "default_of": places, "sees_all_namespaces": is_complete}), &text)
 }
 
 /// Says that a control is unloaded, and which sockets still use it. None: another command has unloaded it.
