@@ -144,6 +144,18 @@ def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Path]
 
 
 @needs_kernel
+def test_what_was_changed_is_said_as_what_would_be(places: list[Path]) -> None:
+    load = ["cc", "load", NAME, *_default_of(places)]
+    changes = [f"net.ipv4.tcp_congestion_control of {places[0].name} from reno to {NAME}"]
+    changes.append(f"net.ipv4.tcp_congestion_control of {places[1].name} from {PREVIOUS[1]} to {NAME}")
+    assert _brobust(*load, "--dry-run").stdout.splitlines()[2:] == [f"would change {change}" for change in changes]
+    said = _brobust(*load, "--for", "200ms").stdout.splitlines()
+    assert said[0].startswith(f"loaded {NAME}") and said[1:3] == [f"changed {change}" for change in changes], said
+    planned = json.loads(_brobust(*load, "--dry-run", "--json").stdout)
+    assert json.loads(_brobust(*load, "--pin", "--json").stdout)["defaults"] == planned["defaults"]
+
+
+@needs_kernel
 def test_connections_keep_the_control_and_are_reported(places: list[Path]) -> None:
     place = places[0]
     assert _brobust("cc", "load", NAME, "--pin", *_default_of([place])).returncode == 0

@@ -8,7 +8,7 @@ use brobust_ccload as ccload;
 use brobust_host::namespaces::Namespace;
 use brobust_host::{reason, units, Refusal};
 use clap::Args;
-use serde_json::json;
+use serde_json::{json, Value};
 
 use super::journal::Journal;
 use super::unload::print_holders;
@@ -93,8 +93,7 @@ impl Request<'_> {
             return Err(Stop::Interrupted);
         }
         let name = self.name;
-        let text = format!("loaded {name}; `brobust cc unload {name}` unloads it");
-        print(self.json, &json!({"loaded": name, "pinned": true}), &text)
+        self.print_loaded(&journal, &format!("loaded {name}; `brobust cc unload {name}` unloads it"))
     }
 
     /// Loads it until the limit or a signal, and unloads it, whatever happens in between.
@@ -127,12 +126,33 @@ impl Request<'_> {
         let name = self.name;
         let until = limit.map_or_else(String::new, |limit| format!("in {} s, or ", limit.as_secs_f64()));
         let text = format!("loaded {name}; it is unloaded {until}with Ctrl-C");
-        print(self.json, &json!({"loaded": name, "pinned": false}), &text)?;
+        self.print_loaded(journal, &text)?;
         let end = Instant::now() + limit.unwrap_or(FOR_EVER);
         while Instant::now() < end && changes::is_recorded(journal) {
             interrupt::sleep_until(end.min(Instant::now() + LOOK))?;
         }
         Ok(())
+    }
+
+    /// Prints what was loaded: this line, and one for each default that was changed.
+    fn print_loaded(&self, journal: &Journal, line: &str) -> Outcome {
+        let (mut lines, mut changed) = (vec![line.to_owned()], Vec::new());
+        for namespace in &self.default_in {
+            let before = &journal.defaults[&namespace.inode.to_string()];
+            lines.push(format!("changed {}", self.change(namespace, before)));
+            changed.push(self.change_record(namespace, before));
+        }
+        let record = json!({"loaded": self.name, "pinned": journal.pinned, "defaults": changed});
+        print(self.json, &record, &lines.join("\n"))
+    }
+
+    /// Says what is changed in a namespace whose default was another control before.
+    fn change(&self, namespace: &Namespace, before: &str) -> String {
+        format!("net.ipv4.tcp_congestion_control of {} from {before} to {}", namespace.name, self.name)
+    }
+
+    fn change_record(&self, namespace: &Namespace, before: &str) -> Value {
+        json!({"namespace": namespace.name.to_string(), "from": before, "to": self.name})
     }
 
     fn print_plan(&self, pin: bool) -> Outcome {
@@ -151,9 +171,9 @@ impl Request<'_> {
         ];
         let mut changed = Vec::new();
         for namespace in &self.default_in {
-            let (place, before) = (namespace.name.to_string(), defaults::of(namespace)?);
-            lines.push(format!("would change net.ipv4.tcp_congestion_control of {place} from {before} to {name}"));
-            changed.push(json!({"namespace": place, "from": before, "to": name}));
+            let before = defaults::of(namespace)?;
+            lines.push(format!("would change {}", self.change(namespace, &before)));
+            changed.push(self.change_record(namespace, &before));
         }
         let record = json!({"would_load": name, "params": params, "defaults": changed, "pin": pin});
         print(self.json, &record, &lines.join("\n"))
