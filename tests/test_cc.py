@@ -138,6 +138,7 @@ def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Path]
     assert (row["state"], set(row["default_of"])) == ("pinned", {place.name for place in places})
     again = _brobust("cc", "load", NAME, "--pin")
     assert again.returncode == 2 and "already a congestion control" in again.stderr
+    assert f"pinned: `brobust cc unload {NAME}` unloads it" in again.stderr
     assert _brobust("cc", "unload", NAME).returncode == 0
     assert [_new_socket_gets(place) for place in places] == PREVIOUS
     assert _is_gone()
@@ -186,6 +187,8 @@ def test_of_a_control_with_which_somebody_listens_something_is_left(places: list
 def test_a_trial_ends_with_its_command_however_that_ends(places: list[Path], end: signal.Signals) -> None:
     with _trial(places) as trial:
         assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+        again = _brobust("cc", "load", NAME)
+        assert f"loaded by a trial of process {trial.pid}: `brobust cc unload {NAME}`" in again.stderr, again
         trial.send_signal(end)
         assert trial.wait(60) == (-end if end == signal.SIGKILL else 130)
     assert eventually(_is_gone)

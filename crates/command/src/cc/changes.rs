@@ -6,7 +6,7 @@ use std::path::Path;
 use brobust_ccload as ccload;
 use brobust_host::guardian::{self, Guardian, THIS_PROGRAM};
 use brobust_host::namespaces::{self, Namespace};
-use brobust_host::{pid_namespace, Owner, Refusal, Result};
+use brobust_host::{pid_namespace, sees_processes_of, Owner, Refusal, Result};
 
 use super::defaults;
 use super::journal::{Journal, Journals};
@@ -23,7 +23,7 @@ pub type Holders = Vec<(String, usize)>;
 pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], pinned: bool) -> Result<Journal> {
     let journals = Journals::of_host();
     let _turn = journals.turn()?;
-    ccload::check(name, settings).map_err(refused)?;
+    check(name, settings)?;
     let mut previous = BTreeMap::new();
     for namespace in default_in {
         previous.insert(namespace.inode.to_string(), defaults::of(namespace)?);
@@ -33,7 +33,7 @@ pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], p
     let (owner, pid_namespace) = (Owner::current().to_string(), pid_namespace());
     let journal = Journal { name: name.into(), pinned, owner, defaults: previous, first, pid_namespace };
     journals.write(&journal)?;
-    let loaded = ccload::load(name, settings).map_err(refused);
+    let loaded = ccload::load(name, settings).map_err(not_loaded);
     let made = loaded.and_then(|()| default_in.iter().try_for_each(|namespace| defaults::set(namespace, name)));
     match made {
         Ok(()) => Ok(journal),
@@ -42,6 +42,33 @@ pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], p
             Err(refusal)
         }
     }
+}
+
+/// Refuses a control that could not be loaded now, as far as this can be told without changing anything.
+pub fn check(name: &str, settings: &ccload::Settings) -> Result<()> {
+    ccload::check(name, settings).map_err(not_loaded)
+}
+
+/// Says who has loaded a control that is there already, and how it is unloaded.
+fn not_loaded(refusal: ccload::Refusal) -> Refusal {
+    let ccload::Refusal::NameTaken { name } = &refusal else { return refused(refusal) };
+    if ccload::is_module(name) {
+        let text = format!("{name} is already a congestion control of this kernel, as a module: remove that first");
+        return Refusal::missing_support(text);
+    }
+    let whose = match Journals::of_host().read(name) {
+        Ok(Some(journal)) if journal.pinned => "pinned",
+        Ok(Some(journal)) => &match journal.owner.parse::<Owner>() {
+            Ok(owner) if sees_processes_of(&journal.pid_namespace) => {
+                format!("loaded by a trial of process {}", owner.pid)
+            }
+            _ => "loaded by a trial".to_owned(),
+        },
+        _ => "loaded by a command that is not recorded",
+    };
+    Refusal::missing_support(format!(
+        "{name} is already a congestion control of this kernel, {whose}: `brobust cc unload {name}` unloads it"
+    ))
 }
 
 /// Restores every default, unregisters the control, removes the journal, and returns which sockets still use it.

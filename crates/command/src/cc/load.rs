@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> Outcome {
     let settings = settings(name, &options.param)?;
     clean_up(options.dry_run);
     let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
-    ccload::check(name, &request.settings).map_err(refused)?;
+    changes::check(name, &request.settings)?;
     if options.dry_run {
         request.print_plan(options.pin)
     } else if options.pin {
