@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 
 use super::journal::Journal;
 use super::unload::print_holders;
-use super::{changes, clean_up, defaults, print, refused, CONTROL};
+use super::{changes, clean_up, defaults, print, CONTROL};
 use crate::{end, interrupt, Outcome, Stop};
 
 /// How often a trial looks whether another command has unloaded it.
@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> Outcome {
         return Err(Refusal::bad_input(text).into());
     }
     let name = options.name.as_str();
-    ccload::find(name).map_err(refused)?;
+    ccload::find(name).map_err(|_| not_ours(name))?;
     let settings = settings(name, &options.param)?;
     clean_up(options.dry_run);
     let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
@@ -178,6 +178,21 @@ impl Request<'_> {
         let record = json!({"would_load": name, "params": params, "defaults": changed, "pin": pin});
         print(self.json, &record, &lines.join("\n"))
     }
+}
+
+/// Refuses what is none of our controls, with what may have been meant.
+fn not_ours(name: &str) -> Refusal {
+    if ccload::available().iter().any(|known| known == name) {
+        let instead = match name {
+            "bbr" => "; its repair is bbr_steady".to_owned(),
+            _ => format!("; sysctl net.ipv4.tcp_congestion_control={name} makes it the default"),
+        };
+        return Refusal::bad_input(format!("{name} is the kernel's own and there already: nothing to load{instead}"));
+    }
+    let mut known: Vec<&str> = ccload::names().collect();
+    // Shadows are for comparisons, and nobody's first choice.
+    known.sort_by_key(|control| (control.ends_with("_shadow"), *control));
+    Refusal::bad_input(format!("there is no control named {name}; the controls are {}", known.join(", ")))
 }
 
 fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal> {
