@@ -438,6 +438,9 @@ def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
     ("arguments", "said"),
     [
         (["load", "brb_mars"], "brb_mars"),
+        (["load", "bbr_stedy"], "did you mean bbr_steady?"),
+        (["load", "bbr_setady"], "did you mean bbr_steady?"),
+        (["load", "brb_bbq:alpha=5ms:beta=1"], "write brb_bbq --param alpha=5ms --param beta=1"),
         (["load", "reno"], "reno is the kernel's own and there already: nothing to load; sysctl net.ipv4"),
         (["load", "brb_bbq", "--param", "alpah=3ms"], "bbq_alpha"),
         (["load", "brb_bbq", "--param", "alpha=3"], "1us to 10000ms"),

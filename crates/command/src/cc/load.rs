@@ -17,6 +17,8 @@ use crate::{end, interrupt, Outcome, Stop};
 
 /// How often a trial looks whether another command has unloaded it.
 const LOOK: Duration = Duration::from_millis(500);
+/// A name that is at least so like another one (1: equal) is taken for a slip of the pen: bbr_stedy, 0.97, not brb_mars.
+const MIN_LIKENESS: f64 = 0.9;
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -189,7 +191,18 @@ fn not_ours(name: &str) -> Refusal {
         };
         return Refusal::bad_input(format!("{name} is the kernel's own and there already: nothing to load{instead}"));
     }
+    if let Some((control, params)) = name.split_once(':').filter(|(control, _)| ccload::find(control).is_ok()) {
+        let params = params.split(':').map(|param| format!(" --param {param}")).collect::<String>();
+        let text = format!("{name}: `cc load` takes parameters apart from the name; write {control}{params}");
+        return Refusal::bad_input(text);
+    }
     let mut known: Vec<&str> = ccload::names().collect();
+    let likeness = |control: &str| strsim::jaro(name, control);
+    let nearest = known.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    if let Some(nearest) = nearest.filter(|control| likeness(control) > MIN_LIKENESS) {
+        let text = format!("there is no control named {name}; did you mean {nearest}? `brobust cc list` lists all");
+        return Refusal::bad_input(text);
+    }
     // Shadows are for comparisons, and nobody's first choice.
     known.sort_by_key(|control| (control.ends_with("_shadow"), *control));
     Refusal::bad_input(format!("there is no control named {name}; the controls are {}", known.join(", ")))
