@@ -456,6 +456,7 @@ def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
         (["load", NAME, "--default", "--netns", "no-such-namespace"], "not a network namespace"),
         (["load", NAME, "--pin", "--for", "3s"], "--for"),
         (["load", NAME, "--for", "soon"], "--for"),
+        (["load", NAME, "--for", "0s"], "too short to try anything; give at least 100ms"),
         (["load", "brb_bbr1_master", "--param", "master_stride=5"], "virtual"),
         (["unload"], "--all"),
         (["unload", "cubic"], "not loaded by brobust"),

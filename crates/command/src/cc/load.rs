@@ -19,6 +19,8 @@ use crate::{end, interrupt, Outcome, Stop};
 const LOOK: Duration = Duration::from_millis(500);
 /// A name that is at least so like another one (1: equal) is taken for a slip of the pen: bbr_stedy, 0.97, not brb_mars.
 const MIN_LIKENESS: f64 = 0.9;
+/// As for `contend`.
+const MIN_TRIAL_NS: u64 = 100_000_000;
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -47,7 +49,7 @@ pub struct Options {
     #[arg(long)]
     pin: bool,
     /// Unload it after this time, such as 60s or 10m
-    #[arg(long = "for", value_name = "DURATION", value_parser = units::nanoseconds, conflicts_with = "pin")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration_ns, conflicts_with = "pin")]
     duration_ns: Option<u64>,
     /// Only say what would be changed
     #[arg(long)]
@@ -206,6 +208,13 @@ fn not_ours(name: &str) -> Refusal {
     // Shadows are for comparisons, and nobody's first choice.
     known.sort_by_key(|control| (control.ends_with("_shadow"), *control));
     Refusal::bad_input(format!("there is no control named {name}; the controls are {}", known.join(", ")))
+}
+
+fn duration_ns(text: &str) -> Result<u64, String> {
+    match units::nanoseconds(text)? {
+        ..MIN_TRIAL_NS => Err("this is too short to try anything; give at least 100ms".to_owned()),
+        ns => Ok(ns),
+    }
 }
 
 fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal> {
