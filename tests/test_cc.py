@@ -363,6 +363,13 @@ def test_a_link_in_the_place_of_a_pin_does_not_lead_to_another_control() -> None
             _brobust("cc", "unload", name)
 
 
+def test_where_nothing_is_loaded_a_dry_run_is_one_in_json_too() -> None:
+    if set(OURS) & set(AVAILABLE.read_text().split()):
+        pytest.skip("a control of ours is in use on this host")
+    planned = _brobust("cc", "unload", "--all", "--dry-run", "--json")
+    assert (planned.returncode, json.loads(planned.stdout)) == (0, {"would_unload": None})
+
+
 @needs_kernel
 def test_all_are_unloaded_although_nobody_reads_what_is_said() -> None:
     both = {NAME, "brb_vegas"}

@@ -61,7 +61,8 @@ pub fn run(options: &Options) -> Outcome {
     }
     said?;
     if names.is_empty() {
-        return print(options.json, &json!({"unloaded": null}), "no congestion control of brobust is loaded");
+        let done = if options.dry_run { "would_unload" } else { "unloaded" };
+        return print(options.json, &json!({ done: null }), "no congestion control of brobust is loaded");
     }
     Ok(())
 }
