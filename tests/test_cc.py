@@ -152,6 +152,8 @@ def test_what_was_changed_is_said_as_what_would_be(places: list[Path]) -> None:
     assert _brobust(*load, "--dry-run").stdout.splitlines()[2:] == [f"would change {change}" for change in changes]
     said = _brobust(*load, "--for", "200ms").stdout.splitlines()
     assert said[0].startswith(f"loaded {NAME}") and said[1:3] == [f"changed {change}" for change in changes], said
+    twice = ["--netns", places[0].name, "--netns", str(places[0])]
+    assert len(_brobust(*load, *twice, "--dry-run").stdout.splitlines()) == 4
     planned = json.loads(_brobust(*load, "--dry-run", "--json").stdout)
     assert json.loads(_brobust(*load, "--pin", "--json").stdout)["defaults"] == planned["defaults"]
 

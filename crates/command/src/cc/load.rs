@@ -226,8 +226,15 @@ fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal>
         let own = own.map_err(|error| Refusal::missing_support(format!("network namespaces: {}", reason(&error))))?;
         return Ok(vec![own]);
     }
-    let found = given.iter().map(|given| Namespace::find(given)).collect::<Result<_, _>>();
-    found.map_err(|refusal| Refusal::bad_input(format!("--netns: {refusal}")))
+    let mut found: Vec<Namespace> = Vec::new();
+    for given in given {
+        let one = Namespace::find(given).map_err(|refusal| Refusal::bad_input(format!("--netns: {refusal}")))?;
+        // It may be given twice, by its name and by its path.
+        if !found.iter().any(|known| known.inode == one.inode) {
+            found.push(one);
+        }
+    }
+    Ok(found)
 }
 
 /// Returns parameters given as NAME=VALUE in the form in which they are loaded.
