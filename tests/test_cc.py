@@ -145,6 +145,13 @@ def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Path]
 
 
 @needs_kernel
+def test_our_own_namespace_is_called_one(places: list[Path]) -> None:
+    load = ["nsenter", f"--net={places[0]}", host_program(), "cc", "load", NAME, "--default", "--dry-run"]
+    said = subprocess.run(load, capture_output=True, text=True, check=True).stdout
+    assert said.endswith(f" of this network namespace from reno to {NAME}\n")
+
+
+@needs_kernel
 def test_what_was_changed_is_said_as_what_would_be(places: list[Path]) -> None:
     load = ["cc", "load", NAME, *_default_of(places)]
     changes = [f"net.ipv4.tcp_congestion_control of {places[0].name} from reno to {NAME}"]

@@ -42,7 +42,7 @@ pub enum Name {
 impl fmt::Display for Name {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Name::Own => formatter.write_str("this one"),
+            Name::Own => formatter.write_str("this network namespace"),
             Name::Named(name) => formatter.write_str(name),
             Name::Process(pid) => write!(formatter, "process {pid}"),
             Name::Mounted(path) => write!(formatter, "{}", path.display()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-use brobust_host::namespaces::{self, Namespace, NotEntered};
+use brobust_host::namespaces::{self, Name, Namespace, NotEntered};
 use brobust_host::{as_root, reason, Refusal, Result};
 use brobust_sockdiag::{Filter, SockDiag};
 
@@ -69,14 +69,21 @@ pub fn sockets(namespace: &Namespace) -> BTreeMap<String, usize> {
 fn inside<T: Send>(namespace: &Namespace, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T> {
     let done = namespace.inside(act).map_err(|outside| not_entered(namespace, &outside))?;
     done.map_err(|error| {
-        let name = &namespace.name;
         let why = reason(&error) + as_root(&error);
-        Refusal::missing_support(format!("network namespace {name}: {DEFAULT}: {why}"))
+        Refusal::missing_support(format!("{}: {DEFAULT}: {why}", in_full(namespace)))
     })
 }
 
 fn not_entered(namespace: &Namespace, outside: &NotEntered) -> Refusal {
-    Refusal::missing_support(format!("network namespace {}: {outside}", namespace.name))
+    Refusal::missing_support(format!("{}: {outside}", in_full(namespace)))
+}
+
+/// Returns what a sentence calls a namespace that it begins with.
+fn in_full(namespace: &Namespace) -> String {
+    match &namespace.name {
+        own @ Name::Own => own.to_string(),
+        name => format!("network namespace {name}"),
+    }
 }
 
 #[cfg(test)]
@@ -87,7 +94,8 @@ mod tests {
     fn root_is_named_where_root_may_do_what_is_refused() {
         let own = Namespace::own().expect("it is there");
         let refused = |number| inside(&own, || Err::<(), _>(io::Error::from_raw_os_error(number))).unwrap_err().text;
-        assert!(refused(libc::EPERM).ends_with(": operation not permitted; run this as root"));
+        let text = "this network namespace: /proc/sys/net/ipv4/tcp_congestion_control: operation not permitted; run this as root";
+        assert_eq!(refused(libc::EPERM), text);
         assert!(refused(libc::ENOENT).ends_with(": no such file or directory"));
     }
 }
