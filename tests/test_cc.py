@@ -514,6 +514,8 @@ def test_without_privilege_nothing_is_unloaded(
     assert (planned.returncode, "this user may not see" in planned.stdout) == (0, True), planned
     assert json.loads(as_nobody("unload", NAME, "--dry-run", "--json").stdout)["sees_all_namespaces"] is False
     assert json.loads(_brobust("cc", "unload", NAME, "--dry-run", "--json").stdout)["sees_all_namespaces"] is True
+    refused = as_nobody("programs", NAME)
+    assert refused.returncode == 2 and "reading the programs of a congestion control takes root" in refused.stderr
     refused = as_nobody("unload", NAME)
     assert refused.returncode == 2
     assert refused.stderr == "brobust: unloading a congestion control takes root: run this with sudo\n"

@@ -1,6 +1,7 @@
 //! `brobust cc programs`: the BPF programs of a loaded control, and what they cost.
 
 use brobust_ccload as ccload;
+use brobust_host::Refusal;
 use clap::Args;
 
 use super::{refused, CONTROL};
@@ -18,7 +19,14 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Outcome {
-    let programs = ccload::programs(&options.name).map_err(refused)?;
+    let programs = ccload::programs(&options.name).map_err(|refusal| match refusal {
+        // It speaks of loading.
+        ccload::Refusal::Privilege => Refusal::missing_support(
+            "reading the programs of a congestion control takes root, or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: \
+             run this with sudo",
+        ),
+        refusal => refused(refusal),
+    })?;
     if options.json {
         return programs.iter().try_for_each(output::record);
     }
