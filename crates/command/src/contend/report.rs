@@ -9,6 +9,9 @@ use super::vcpus::Machine;
 
 const BINS: usize = 10;
 
+/// A thread that slept for more than this part of the time hides much of what was taken from it, as verify.rs says.
+const MAX_ASLEEP_SHARE: f64 = 0.1;
+
 /// Of the last second, or, at the end, of the whole time.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -93,11 +96,12 @@ impl Report {
         let summaries = summaries(recordings, request.off_ns());
         let mut report = Self { summary: true, end: Some(end), ..Self::of(machine, &summaries, begin_ns) };
         for (row, summary) in report.threads.iter_mut().zip(&summaries) {
+            let unfaithful = unfaithful(request, summary, begin_ns);
             row.whole = Some(Whole {
                 timeslices: Histogram::of(&summary.timeslices_ns),
                 offtimes: Histogram::of(&summary.offtimes_ns),
                 lost_events: summary.lost_events,
-                unfaithful: unfaithful(request, summary, begin_ns),
+                unfaithful: if row.vcpu.is_some() { unfaithful } else { unfaithful.map(|why| of_a_thread(&why)) },
             });
         }
         report
@@ -125,7 +129,33 @@ fn unfaithful(request: &Request, got: &Summary, begin_ns: u64) -> Option<String>
         return None;
     }
     let percent = 100.0 * seen as f64 / wanted as f64;
-    Some(format!("the vCPU was off its CPU for {percent:.0}% of the time that {} says", printable(request.recording())))
+    Some(format!(
+        "the vCPU was off its CPU for {percent:.0}% of the time that {} says: {}",
+        printable(request.recording()),
+        likely_cause(got, seen > wanted)
+    ))
+}
+
+/// Says why a replay took more time than was recorded, or less, as crates/contention/src/verify.rs does of timeslices.
+fn likely_cause(got: &Summary, took_more: bool) -> String {
+    if got.unknown_ns > got.known_ns / 20 {
+        format!("{} events were lost; lower the load of the host", got.lost_events)
+    } else if took_more {
+        "other threads of the host want the same CPU; lower the load of the host".to_owned()
+    } else if got.asleep_share > MAX_ASLEEP_SHARE {
+        let percent = 100.0 * got.asleep_share;
+        format!("the vCPU slept {percent:.0} % of the time, and what is taken from a sleeper is not seen; keep the guest busy")
+    } else {
+        "something let the vCPU run in its off-times (real-time throttling by kernel.sched_rt_runtime_us, or a changed \
+         policy or affinity)"
+            .to_owned()
+    }
+}
+
+/// Says of a thread that was given by its id what is said of a vCPU.
+fn of_a_thread(why: &str) -> String {
+    let why = why.replace("the vCPU thread", "the thread").replace("the vCPU", "the thread");
+    why.replace("keep the guest busy", "keep it busy")
 }
 
 /// Returns how long those together are that begin within the two times.
@@ -172,7 +202,30 @@ impl Histogram {
 
 #[cfg(test)]
 mod tests {
-    use super::Histogram;
+    use super::{likely_cause, of_a_thread, Histogram};
+    use brobust_contention::{Interval, Recording, State};
+
+    fn summary(parts: &[(u64, State)]) -> brobust_contention::Summary {
+        let mut start_ns = 0;
+        let mut intervals = Vec::new();
+        for (ms, state) in parts.repeat(20) {
+            intervals.push(Interval { start_ns, duration_ns: ms * 1_000_000, state });
+            start_ns += ms * 1_000_000;
+        }
+        Recording { tid: 7, start_ns: 0, end_ns: start_ns, intervals, lost: 0 }.summary(None)
+    }
+
+    #[test]
+    fn a_replay_that_took_another_time_is_blamed_on_what_is_likely() {
+        let busy = summary(&[(10, State::Running), (30, State::Waiting)]);
+        assert!(likely_cause(&busy, true).contains("other threads of the host want the same CPU"));
+        assert!(likely_cause(&busy, false).contains("sched_rt_runtime_us"));
+        let sleepy = summary(&[(10, State::Running), (10, State::Asleep), (20, State::Waiting)]);
+        let why = likely_cause(&sleepy, false);
+        assert!(why.starts_with("the vCPU slept 25 % of the time") && why.ends_with("keep the guest busy"), "{why}");
+        assert_eq!(of_a_thread("no driver held the vCPU thread"), "no driver held the thread");
+        assert!(of_a_thread(&why).starts_with("the thread slept") && of_a_thread(&why).ends_with("keep it busy"));
+    }
 
     #[test]
     fn histograms_hold_every_length() {
