@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use brobust_ccload as ccload;
 use brobust_host::Refusal;
 use clap::Args;
+use nix::unistd::geteuid;
 use serde_json::json;
 
 use super::changes::{self, Holders};
@@ -75,9 +76,9 @@ fn print_plan(json: bool, name: &str) -> Outcome {
     if !places.is_empty() {
         text += &format!(", after restoring the default of {}", places.join(", "));
     }
-    if !is_complete {
-        text +=
-            "; there are network namespaces whose default this user may not see, and it would be restored there, too";
+    // What root may not see either, as the namespace of a process behind a security module, is not restored.
+    if !is_complete && !geteuid().is_root() {
+        text += "; it may be the default of other network namespaces, too, which only root sees";
     }
     print(json, &json!({"would_unload": name, "default_of": places, "sees_all_namespaces": is_complete}), &text)
 }
