@@ -358,6 +358,22 @@ def sleeping(cpu: int) -> Iterator[int]:
             process.kill()
 
 
+def test_a_file_that_cannot_be_replayed_has_one_fault(brobust: Brobust, tmp_path: Path) -> None:
+    table = pl.DataFrame({"start_s": [1.0] * 100, "duration_ms": [2.0] * 100})
+    table.write_parquet(tmp_path / "gzip.parquet", compression="gzip")
+    (tmp_path / "page.parquet").write_text("# A page\n")
+    (tmp_path / "page.md").write_text("# A page\n\nwith commas, and more\n")
+    (tmp_path / "bytes.csv").write_bytes(b"start_s,duration_ms\n\xff,1\n")
+    faults = {
+        "gzip.parquet": "cannot be read (compressed by neither zstd nor snappy)",
+        "page.parquet": "cannot be read (damaged, or no parquet)",
+        "page.md": "has no column duration_ms and start_s; give start_s and duration_ms",
+        "bytes.csv": "cannot be read (no CSV, since it is no UTF-8, and not called .parquet)",
+    }
+    for name, fault in faults.items():
+        assert _refused(brobust, *_thread(os.getpid()), "--replay", name).endswith(f"{fault}\n")
+
+
 def test_a_recording_that_is_there_is_kept(brobust: Brobust, tmp_path: Path) -> None:
     (tmp_path / "recording.parquet").write_text("an hour's")
     for command in (["record"], ["--share", "50%", "--dry-run"]):

@@ -2,7 +2,7 @@
 //! user's own. python/brobust/contention/recordings.py reads the same ones, and datasets of `brobust run`.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
@@ -164,13 +164,6 @@ fn of_file(file: &Path, thread: &str) -> Result<Vec<Row>> {
     let Table { columns, mut rows } = read(file)?;
     let name = file.display();
     let has = |column: &str| columns.iter().any(|known| known == column);
-    let lacking: Vec<&str> = ["duration_ms", "start_s"].into_iter().filter(|column| !has(column)).collect();
-    if !lacking.is_empty() {
-        let lacking = lacking.join(" and ");
-        return Err(Refusal::bad_input(format!(
-            "replay: {name} has no column {lacking}; give start_s and duration_ms"
-        )));
-    }
     if has("thread") {
         let mut threads: Vec<&str> = Vec::new();
         for thread in rows.iter().filter_map(|row| row.thread.as_deref()) {
@@ -227,6 +220,13 @@ impl Row {
 
 fn read(file: &Path) -> Result<Table> {
     let refuse = |why: &str| Refusal::bad_input(format!("replay: {}: {why}", file.display()));
+    let unread = |why: NotRead| match why {
+        NotRead::Lacks(columns) => {
+            let name = file.display();
+            Refusal::bad_input(format!("replay: {name} has no column {columns}; give start_s and duration_ms"))
+        }
+        NotRead::Because(why) => refuse(&format!("cannot be read ({why})")),
+    };
     if file.extension().is_some_and(|extension| extension == "parquet") {
         // A file that was changed by hand may break what the reader relies on: it then panics.
         let opened = files::open(file, MAX_RECORDING).map_err(|why| refuse(&why))?;
@@ -234,27 +234,55 @@ fn read(file: &Path) -> Result<Table> {
         panic::set_hook(Box::new(|_| ()));
         let read = panic::catch_unwind(AssertUnwindSafe(|| read_parquet(opened)));
         panic::set_hook(hook);
-        let table = read.ok().and_then(std::result::Result::ok);
-        return table.ok_or_else(|| {
-            refuse(&format!(
-                "cannot be read (damaged, compressed by neither zstd nor snappy, or of more than {MAX_ROWS} rows)"
-            ))
-        });
+        return read.unwrap_or_else(|_| Err(NotRead::Because("damaged".into()))).map_err(unread);
     }
     let content = files::read(file, MAX_RECORDING).map_err(|why| refuse(&why))?;
-    read_csv(&content, MAX_ROWS)
-        .map_err(|_| refuse(&format!("cannot be read (neither csv nor .parquet, or of more than {MAX_ROWS} rows)")))
+    read_csv(&content, MAX_ROWS).map_err(unread)
 }
 
-fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
+/// Why a table is not read.
+#[derive(Debug)]
+enum NotRead {
+    /// It has no such columns.
+    Lacks(String),
+    Because(String),
+}
+
+impl From<ParquetError> for NotRead {
+    fn from(error: ParquetError) -> Self {
+        let text = error.to_string();
+        Self::Because(match text.contains("Disabled feature") || text.contains("codec") {
+            true => "compressed by neither zstd nor snappy".into(),
+            false => "damaged, or no parquet".into(),
+        })
+    }
+}
+
+impl NotRead {
+    fn too_long(max_rows: usize) -> Self {
+        Self::Because(format!("of more than {max_rows} rows"))
+    }
+}
+
+/// Refuses a table without the columns that a replay needs, before any of its rows may be refused for another reason.
+fn refuse_lacking(columns: &[String]) -> std::result::Result<(), NotRead> {
+    let has = |column: &&str| columns.iter().any(|known| known == column);
+    let lacking: Vec<&str> = ["duration_ms", "start_s"].into_iter().filter(|column| !has(column)).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(NotRead::Lacks(lacking.join(" and ")))
+}
+
+fn read_parquet(file: File) -> std::result::Result<Table, NotRead> {
     let reader = SerializedFileReader::new(file)?;
-    let too_many = || ParquetError::General("too many rows".into());
     let about = reader.metadata().file_metadata();
     if about.num_rows() > MAX_ROWS as i64 {
-        return Err(too_many());
+        return Err(NotRead::too_long(MAX_ROWS));
     }
     let schema = about.schema();
     let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+    refuse_lacking(&columns)?;
     let needed = schema.get_fields().iter().filter(|field| NEEDED.contains(&field.name()));
     let projection = Type::group_type_builder(schema.name()).with_fields(needed.cloned().collect()).build()?;
     let mut rows = Vec::new();
@@ -267,21 +295,31 @@ fn read_parquet(file: File) -> std::result::Result<Table, ParquetError> {
         };
         rows.push(Row::of(|name| text(found.get_column_iter().find(|(column, _)| *column == name)?.1)));
         if rows.len() > MAX_ROWS {
-            return Err(too_many()); // what the file says of itself need not be true
+            return Err(NotRead::too_long(MAX_ROWS)); // what the file says of itself need not be true
         }
     }
     Ok(Table { columns, rows })
 }
 
 /// Refuses a line that has more fields than the first, which names the columns, and more lines than that.
-fn read_csv(content: &[u8], max_rows: usize) -> csv::Result<Table> {
+fn read_csv(content: &[u8], max_rows: usize) -> std::result::Result<Table, NotRead> {
+    // The only fault that a reader finds which takes lines of any number of fields.
+    let no_text = |_: csv::Error| NotRead::Because("no CSV, since it is no UTF-8, and not called .parquet".into());
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(content);
-    let columns: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
+    let columns: Vec<String> = reader.headers().map_err(no_text)?.iter().map(str::to_owned).collect();
+    refuse_lacking(&columns)?;
     let mut rows = Vec::new();
     for line in reader.records() {
-        let line = line?;
-        if line.len() > columns.len() || rows.len() == max_rows {
-            return Err(io::Error::from(io::ErrorKind::InvalidData).into());
+        let line = line.map_err(no_text)?;
+        let (fields, known) = (line.len(), columns.len());
+        if fields > known {
+            let number = line.position().map_or(0, csv::Position::line);
+            return Err(NotRead::Because(format!(
+                "line {number} has {fields} fields, and the first names {known} columns"
+            )));
+        }
+        if rows.len() == max_rows {
+            return Err(NotRead::too_long(max_rows));
         }
         let place = |name: &str| columns.iter().position(|column| column == name);
         rows.push(Row::of(|name| line.get(place(name)?).filter(|text| !text.is_empty()).map(str::to_owned)));
@@ -324,7 +362,7 @@ mod tests {
         assert!(refused(&format!("{name}#9")).contains("holds no thread 9"));
         let content = fs::read(&file).expect("it is there");
         fs::write(&file, &content[..content.len() / 2]).expect("written");
-        assert!(refused(&name.to_string()).contains("cannot be read"));
+        assert!(refused(&name.to_string()).ends_with("cannot be read (damaged, or no parquet)"));
     }
 
     #[test]
@@ -370,6 +408,15 @@ mod tests {
         assert!(read_csv(b"start_s,duration_ms\n1,1\n2,1\n", 2).is_ok());
         assert!(read_csv(b"start_s,duration_ms\n1,1\n2,1\n3,1\n", 2).is_err(), "it would fill the memory");
         assert!(refused("start_s,length\n1,2\n").contains("has no column duration_ms"));
+        let page = refused("# Brobust\n\nHello, you, and you\n");
+        assert!(page.ends_with("has no column duration_ms and start_s; give start_s and duration_ms"), "{page}");
+        let wide = refused("start_s,duration_ms\n1,1\n2,3,4\n");
+        assert!(wide.ends_with("cannot be read (line 3 has 3 fields, and the first names 2 columns)"), "{wide}");
+        let Err(NotRead::Because(long)) = read_csv(b"start_s,duration_ms\n1,1\n2,1\n3,1\n", 2) else { panic!() };
+        assert_eq!(long, "of more than 2 rows");
+        fs::write(&file, b"start_s,duration_ms\n1,\xff\n").expect("written");
+        let bytes = offtimes(&file.display().to_string()).unwrap_err().text;
+        assert!(bytes.contains("no CSV, since it is no UTF-8"), "{bytes}");
         for time in ["soon", "nan"] {
             assert!(refused(&format!("start_s,duration_ms\n1,{time}\n")).contains("a time that is no number"));
         }
