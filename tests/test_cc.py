@@ -262,7 +262,8 @@ def test_a_trial_that_another_command_unloads_ends_and_says_so(places: list[Path
         ended = eventually(lambda: trial.poll() is not None)
         trial.kill()
         assert ended and trial.wait() == 1, trial.returncode
-        assert trial.stdout is not None and trial.stdout.read().endswith(f"another command has already unloaded {NAME}\n")
+        said = trial.stdout.read() if trial.stdout else ""
+        assert said.endswith(f"another command has already unloaded {NAME}\n"), said
     assert [_new_socket_gets(place) for place in places] == PREVIOUS
 
 
