@@ -57,6 +57,8 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         ([*VM, "--kernel", "debian-2.4"], ["'debian-2.4'", "available"]),
         (["--bandwidth", "20"], ["bandwidth", "no unit", "20mbit"]),
         (["--cc", "bbr,,cubic"], ["--cc", "empty element"]),
+        (["--cc", "cubic", "--cc=bbr"], ["--cc is given twice; write --cc cubic,bbr"]),
+        (["--repeat", "0", "--repeat", "1"], ["--repeat is given twice; give one of its values"]),
         (["--repeat", "x"], ["--repeat", "integer", "(given: x)"]),
         (["--no-such-option"], ["--no-such-option"]),
         (["nowhere.toml"], ["nowhere.toml", "cannot be read"]),

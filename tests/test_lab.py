@@ -56,7 +56,9 @@ soon = partial(eventually, pause=0.25)  # to look takes several processes
 
 
 def command(file: Path, *arguments: str) -> list[str]:
-    return [str(BROBUST), "run", "--backend", "lab", "--hosts", str(file), *SCENARIO, *arguments]
+    of_scenario = zip(SCENARIO[::2], SCENARIO[1::2], strict=True)
+    others = [word for option in of_scenario if option[0] not in arguments for word in option]
+    return [str(BROBUST), "run", "--backend", "lab", "--hosts", str(file), *others, *arguments]
 
 
 def ending(said: str) -> str:

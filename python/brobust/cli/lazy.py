@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
+
+from brobust.errors import BadInput
 
 LONG_HELP = 200  # characters: four lines beside a column of options
 
 
 class Command(TyperCommand):
-    """A command whose help shows each panel of options as a section."""
+    """A command whose help shows each panel of options as a section, and that refuses a value that another one of the
+    same option would silently replace."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            for option in given:
+                if isinstance(option, TyperOption) and not (option.is_flag or option.multiple):
+                    self._check_given_once(option.opts, args)
+        return super().parse_args(ctx, args)
+
+    def _check_given_once(self, names: Sequence[str], words: Sequence[str]) -> None:
+        values = _values_of(names, words)
+        if len(values) > 1:
+            lists = set(names) & getattr(self.callback, "take_lists", set())
+            remedy = f"write {names[0]} {shlex.quote(','.join(values))}" if lists else "give one of its values"
+            raise BadInput(f"{names[0]} is given twice; {remedy}")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -30,6 +49,19 @@ class Command(TyperCommand):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records, col_max=width)
+
+
+def _values_of(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return what these words give for the option of these names: in `--cc bbr` and in `--cc=bbr` that is bbr."""
+    values = []
+    left = iter(words)
+    for word in left:
+        if word == "--":  # what follows are arguments
+            break
+        name, equals, value = word.partition("=")
+        if name in names:
+            values.append(value if equals else next(left, ""))
+    return values
 
 
 def first_paragraph(help: str | None) -> str:

@@ -62,6 +62,8 @@ def takes_fields(*names: str, grid: Mapping[str, Any] = DEFAULT_GRID) -> Callabl
         )
         command.__name__, command.__doc__, command.__module__ = function.__name__, function.__doc__, function.__module__
         command.__annotations__ = {}
+        lists = (row for row in rows if (row.is_axis or isinstance(row.default, list)) and row.kind is not COMMAND)
+        command.take_lists = {row.option for row in lists}  # type: ignore[attr-defined]
         return command
 
     return decorate
