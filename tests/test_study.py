@@ -616,6 +616,12 @@ values = [{ name = "4 BDP", where = { buffer_bdp = 4 } }]
     ("old", "new", "said"),
     [
         ('where = { cc = "bbr" }', 'where = { share = "0.5" }', "claim X1: where: share: '0.5' .* range such as \"0"),
+        (
+            'where = { cc = "bbr" }',
+            'where = { share = "0.5-0.1" }',
+            "claim X1: where: share: the range '0.5-0.1' s",
+        ),
+        ('where = { cc = "bbr" }', "where = { share = [] }", "claim X1: where: share: an empty list selects no run"),
         ('where = { cc = "bbr" }', "where = { cc = 5 }", "claim X1: where: cc: 5 is not a value of it"),
         ('where = { cc = "bbr" }', "where = { rtt = 10 }", "claim X1: where: 'rtt' is not an axis; there are"),
         ("than = { share = 1 }", "than = { buffer_bytes = 1 }", "claim X1: than: 'buffer_bytes' is not an axis"),

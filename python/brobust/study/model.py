@@ -199,12 +199,20 @@ def _no_selection(name: str, where: Mapping[str, Any], axes: Sequence[str]) -> I
         if axis not in axes:
             yield f"{name}: {axis!r} is not an axis; there are {', '.join(axes)}"
             continue
+        if value == []:
+            yield f"{name}: {axis}: an empty list selects no run; give at least one value"
+            continue
         try:
             select(_no_runs(), {axis: value})
         except (ValueError, TypeError, pl.exceptions.PolarsError):
             is_number = _no_runs().schema[axis].is_numeric()
             allowed = 'a number, a list of numbers, or a range such as "0.1-0.25"' if is_number else "a text or a list"
             yield f"{name}: {axis}: {value!r} is not a value of it; give {allowed}"
+            continue
+        if isinstance(value, str) and _no_runs().schema[axis].is_numeric():
+            low, _, high = value.partition("-")  # as select() reads it
+            if not float(low) <= float(high):
+                yield f"{name}: {axis}: the range {value!r} selects no run; write the smaller number first"
 
 
 @cache
