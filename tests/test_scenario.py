@@ -88,6 +88,18 @@ def test_flags_override_the_file_and_the_file_overrides_the_defaults(tmp_path: P
     assert (scenario.flows[0].cc, scenario.flows[0].count) == ("bbr", 2)
 
 
+def test_a_series_goes_on_with_the_same_runs_in_another_order_and_else_says_which_fields_differ() -> None:
+    begun = Grid.from_flags({"path": {"rtt": ["10ms", "20ms"]}, "repeat": 2})
+    assert Grid.from_flags({"path": {"rtt": ["20ms", "0.01s"]}, "repeat": 2}).may_continue(begun)
+    path = {"rtt": "10ms", "bandwidth": "9mbit"}
+    other = Grid.from_flags({"path": path, "flows": {"cc": "cubic"}, "repeat": 3})
+    assert not other.may_continue(begun)
+    assert other.differences_from(begun) == (
+        ": path.bandwidth is 9mbit here and 20mbit there; path.rtt is 10ms here and 10ms,20ms there; "
+        "flows.cc is cubic here and cubic,bbr,bbr_steady there; and repeat, too"
+    )
+
+
 def test_beside_a_recording_no_share_is_asked_for(tmp_path: Path) -> None:
     """It is what `--share 1` beside it is: the same runs, so that a series goes on without."""
     replay = {"replay": ["a.csv", "b.csv"]}

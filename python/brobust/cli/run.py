@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brobust import units
+from brobust import files, units
 from brobust.cli.options import jobs_option, parsed, takes_fields, without_option
 from brobust.errors import BadInput
 from brobust.scenario.description import RUNS
@@ -83,12 +83,26 @@ def _begun(
     from brobust.series import runner
 
     grid = _grid(scenario, fields)
+    if out is not None:
+        _check_other(out, grid)
     Dataset.check_new(out, without)
     _check(grid, jobs)
     if out is not None:
         return grid, Dataset.create(out, grid, runner.host(), without=without)
     beside = DATA / datetime.now().strftime("%Y%m%d-%H%M%S")
     return grid, Dataset.create_beside(beside, grid, runner.host(), without=without)
+
+
+def _check_other(out: Path, grid: Grid) -> None:
+    """Refuse a directory that holds a dataset of another scenario, which nobody could complete with these options."""
+    from brobust.dataset import Dataset
+
+    if not files.is_file(out / "dataset.json"):
+        return
+    begun = Dataset.open(out).grid()
+    if not grid.may_continue(begun):
+        differ = grid.differences_from(begun)
+        raise BadInput(f"{out} already holds a dataset of another scenario{differ}; give another --out")
 
 
 def _check_debugger(given: str, grid: Grid, resume: bool) -> None:
@@ -129,8 +143,13 @@ def _resumed(
     dataset = Dataset.open(directory)
     dataset.check_without(without)
     grid = dataset.grid()
-    if (scenario is not None or fields) and not _grid(scenario, fields).may_continue(grid):
-        raise BadInput(f"--resume: {directory} was begun with another scenario; give no scenario options with it")
+    if scenario is not None or fields:
+        asked = _grid(scenario, fields)
+        if not asked.may_continue(grid):
+            differ = asked.differences_from(grid)
+            raise BadInput(
+                f"--resume: {directory} was begun with another scenario{differ}; give no scenario options with it"
+            )
     _check(grid, jobs, is_complete=not runner.remaining(grid, dataset))
     return grid, dataset
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from brobust.scenario.description import shown
@@ -35,11 +35,35 @@ def fields(scenarios: Iterable[Scenario]) -> dict[str, Fields]:
 def names(of: Iterable[Fields], ignored: Collection[str] = ()) -> list[str]:
     """Return the names of the fields that differ, in the order of the fields. One that says nothing in some of the
     scenarios does not differ there."""
-    values: dict[str, set[str]] = {}
+    return [name for name, several in _values(of).items() if name not in ignored and len(several) > 1]
+
+
+SHOWN = 3
+"""Of so many fields in which two grids differ the values are named."""
+
+
+def in_words(here: Sequence[Fields], there: Sequence[Fields]) -> str:
+    """Return in which fields the scenarios of one grid are others than those of another one, such as "duration is 10s
+    here and 20s there"; nothing if each field has the same values."""
+    ours, theirs = _values(here), _values(there)
+    differ = [name for name in {**ours, **theirs} if set(ours.get(name, ())) != set(theirs.get(name, ()))]
+    # A field that says nothing in one of the grids, such as the timeslice of undisturbed senders, follows from another.
+    differ = [name for name in differ if name in ours and name in theirs] or differ
+    named = [
+        f"{name} is {','.join(ours.get(name, NOTHING))} here and {','.join(theirs.get(name, NOTHING))} there"
+        for name in differ[:SHOWN]
+    ]
+    more = f"; and {', '.join(differ[SHOWN:])}, too" if len(differ) > SHOWN else ""
+    return "; ".join(named) + more
+
+
+def _values(of: Iterable[Fields]) -> dict[str, dict[str, None]]:
+    """Return the values of each field, in their order."""
+    values: dict[str, dict[str, None]] = {}
     for one in of:
         for name, value in one.items():
-            values.setdefault(name, set()).add(value)
-    return [name for name, several in values.items() if name not in ignored and len(several) > 1]
+            values.setdefault(name, {})[value] = None
+    return values
 
 
 def _tables(s: Scenario) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from brobust import files
 from brobust.errors import BadInput
-from brobust.scenario import defaults
+from brobust.scenario import defaults, differences
 from brobust.scenario.defaults import KERNELS, kernels_of
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS
 from brobust.scenario.model import Run, Scenario
@@ -61,10 +61,26 @@ class Grid:
         return sum(self._repeats_as_written.values())
 
     def may_continue(self, begun: Grid) -> bool:
-        """Return whether a series that was begun with that grid is the one that is asked for here. Where no kernel is
-        named here, it is the one with which the series was begun."""
+        """Return whether a series that was begun with that grid is the one that is asked for here: it has the same
+        runs, in whatever order. Where no kernel is named here, it is the one with which the series was begun."""
         ours, theirs = self._written, begun._written
-        return bool(ours == theirs or ours == _without_kernels(theirs))
+        are_same = self._repeats_as_written == begun._repeats_as_written
+        return bool(are_same or ours == _without_kernels(theirs))
+
+    def differences_from(self, begun: Grid) -> str:
+        """Return in words in which fields this grid is another one than that with which a series was begun, as a part
+        of a sentence that begins with a colon; nothing if it is none that can be named."""
+        of_each = differences.fields([*self.as_written, *begun.as_written])
+        ignored = "kernel" if self._written == _without_kernels(self._written) else ""
+        ours, theirs = (
+            [
+                {**{name: text for name, text in of_each[one.hash].items() if name != ignored}, "repeat": str(repeat)}
+                for one, repeat in grid._repeats_as_written.items()
+            ]
+            for grid in (self, begun)
+        )
+        differ = differences.in_words(ours, theirs)
+        return f": {differ}" if differ else ""
 
     @classmethod
     def together(cls, grids: Sequence[Grid]) -> Grid:
