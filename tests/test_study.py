@@ -21,9 +21,10 @@ from brobust.analysis import cells, confidence, summary, twins
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
+from brobust.cli import sweep
 from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, Dataset, Measured, frame
-from brobust.errors import BadInput
+from brobust.errors import BadInput, Interrupted
 from brobust.report import plot, sheets
 from brobust.report.study import _where, check, draw, throughput_figure
 from brobust.scenario import Grid, Run
@@ -691,6 +692,22 @@ def test_figures_are_drawn_whatever_was_measured(
     drawn: list[Any] = []
     monkeypatch.setattr(plot, "save", lambda canvas, *_, **__: canvas.draw_without_rendering() or drawn.append(1) or [])
     assert list(draw(study, evidence, tmp_path / "figures")) == [] and len(drawn) == 1
+
+
+def test_a_reproduction_that_is_interrupted_while_it_draws_says_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    studies = model.of_paper(str(tmp_path / "study.toml"))
+    dataset = made_up.dataset(tmp_path / "data", model.grid(studies, Scale.SMOKE, "virtual"))
+
+    def interrupted(*_: object) -> list[Path]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "_measure", lambda *_, **__: dataset)
+    monkeypatch.setattr("brobust.report.study.draw", interrupted)
+    with pytest.raises(Interrupted, match=r"interrupted; 4 of 4 runs are in .*/data; go on with the same command"):
+        sweep.reproduce(str(tmp_path / "study.toml"), scale=Scale.SMOKE, out=tmp_path)
 
 
 def test_two_files_may_not_have_a_claim_of_one_name(tmp_path: Path) -> None:

@@ -620,7 +620,9 @@ class TestWhenThingsGoWrong:
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert errors == "brobust: interrupted before the first run was complete; nothing is kept\n"
+        assert (
+            errors == "brobust: interrupted before the first run was complete, so nothing is kept; repeat the command\n"
+        )
         assert psutil.wait_procs(found, timeout=60)[1] == []
         assert list(tmp_path.iterdir()) == []
 

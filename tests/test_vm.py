@@ -266,7 +266,7 @@ def test_ctrl_c_in_the_first_run_leaves_nothing(tmp_path: Path) -> None:
         assert run.stderr is not None
         said = run.stderr.read()
     assert run.returncode == 130
-    assert said == "brobust: interrupted before the first run was complete; nothing is kept\n"
+    assert said == "brobust: interrupted before the first run was complete, so nothing is kept; repeat the command\n"
     assert not (tmp_path / "data").exists()  # so the same command can be given again
     assert _leavings() == []
 

@@ -7,7 +7,7 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +64,20 @@ def measure(
         except KeyboardInterrupt:
             done, how = _kept(grid, dataset, go_on)
             if done is None:
-                raise Interrupted("interrupted before the first run was complete; nothing is kept") from None
+                raise Interrupted(
+                    "interrupted before the first run was complete, so nothing is kept; repeat the command"
+                ) from None
             raise Interrupted(f"interrupted; {done}; {how}") from None
+
+
+@contextlib.contextmanager
+def kept(grid: Grid, dataset: Dataset, go_on: str) -> Iterator[None]:
+    """Say of a block that comes after the measuring, if it is interrupted, what is kept and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        done, how = _kept(grid, dataset, go_on)
+        raise Interrupted(f"interrupted; {done}; {how}") from None
 
 
 def check_builds(grid: Grid, dataset: Dataset, is_complete: bool) -> list[str]:

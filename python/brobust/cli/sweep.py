@@ -49,6 +49,8 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="With --cluster: conn
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many runs there are and how long they take.")]
 
 
+GO_ON = "the same command"
+"""How an interrupted sweep or reproduction goes on."""
 OF_OPTIONS = ("backend", "kernel")
 """Fields for which these commands have options of their own."""
 
@@ -130,7 +132,7 @@ def reproduce(
     from brobust.analysis import twins
     from brobust.analysis.claims import DIFFERS, decide
     from brobust.analysis.metrics import Evidence, Tables
-    from brobust.cli.measuring import MEASURED, require
+    from brobust.cli.measuring import MEASURED, kept, require
     from brobust.report.console import Console
 
     errors = Console(stderr=True)
@@ -140,27 +142,28 @@ def reproduce(
     if dataset is None:
         return
     require(grid, dataset, MEASURED)
-    tables = Tables(dataset)
-    measured = [(study, Evidence(tables, grid.ids_of(of_it))) for study, of_it in grids]
-    twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
     verdicts: list[Verdict] = []
-    for study, evidence in measured:
-        for file in drawing.draw(study, evidence, directory / "figures", twinned):
-            if not as_json:
-                print(file)
-        for claim in study.claims:
-            verdict = decide(claim, evidence)
-            verdicts.append(replace(verdict, decided_by=twins.decided_by(verdict, twinned)))
-            if as_json:
-                print(json.dumps(verdicts[-1].__dict__), flush=True)
-    about = {
-        "paper": studies[0].paper, "of": paper, "scale": scale, "backend": backend,
-        "figures": [study.figure for study, _ in measured],
-        # As they were measured: reports need no file that may have changed since.
-        "studies": [study.model_dump(mode="json", exclude_unset=True) for study, _ in measured],
-        "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", settings)],
-    }  # fmt: skip
-    _write(directory, about, measured, verdicts, twinned)
+    with kept(grid, dataset, GO_ON):
+        tables = Tables(dataset)
+        measured = [(study, Evidence(tables, grid.ids_of(of_it))) for study, of_it in grids]
+        twinned = [twin for study, evidence in measured for twin in twins.decided(study.twins, claims, evidence)]
+        for study, evidence in measured:
+            for file in drawing.draw(study, evidence, directory / "figures", twinned):
+                if not as_json:
+                    print(file)
+            for claim in study.claims:
+                verdict = decide(claim, evidence)
+                verdicts.append(replace(verdict, decided_by=twins.decided_by(verdict, twinned)))
+                if as_json:
+                    print(json.dumps(verdicts[-1].__dict__), flush=True)
+        about = {
+            "paper": studies[0].paper, "of": paper, "scale": scale, "backend": backend,
+            "figures": [study.figure for study, _ in measured],
+            # As they were measured: reports need no file that may have changed since.
+            "studies": [study.model_dump(mode="json", exclude_unset=True) for study, _ in measured],
+            "asked": [*_repeated("--figure", figure), *_repeated("--kernel", kernel), *_repeated("--set", settings)],
+        }  # fmt: skip
+        _write(directory, about, measured, verdicts, twinned)
     if not as_json:
         print(directory / "report.html")
         for table in _tables(verdicts, twinned):
@@ -296,7 +299,7 @@ def _measure(
         return None
     if dataset is None:
         dataset = Dataset.create(directory, grid, runner.host(), without=without)
-    measure(grid, dataset, as_json, jobs, cluster, go_on="the same command")
+    measure(grid, dataset, as_json, jobs, cluster, go_on=GO_ON)
     return dataset
 
 
