@@ -404,6 +404,17 @@ def test_runs_that_can_be_chosen_are_named_by_what_differs(tmp_path: Path) -> No
         assert words in str(refusal.value)
 
 
+def test_runs_that_are_only_counted_tell_those_apart_that_are_named(tmp_path: Path) -> None:
+    grid = Grid({"kernel": "virtual-6.12", "path": {"buffer": ["2bdp", "4bdp"]}, "repeat": 7})
+    dataset = made_up.dataset(tmp_path / "a b", grid)
+    with pytest.raises(BadInput) as refusal:
+        find(dataset, None)
+    first = min(run.id for run in grid.runs())
+    buffer = next(run.scenario.path.buffer for run in grid.runs() if run.id == first)
+    assert f"{first} (cubic, 100% CPU, path.buffer {buffer}); " in str(refusal.value)
+    assert str(refusal.value).endswith(f"and 8 more; `brobust explore '{tmp_path}/a b'` shows them all")
+
+
 @pytest.mark.virtual
 def test_what_was_not_recorded_is_named_with_its_options(brobust: Callable[..., Any], tmp_path: Path) -> None:
     brobust("run", "--cc", "bbr", "--share", "0.5", "--duration", "1s", "--repeat", "1", "--out", "data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from functools import cached_property
 
@@ -102,8 +103,9 @@ def _named(dataset: Dataset, runs: pl.DataFrame) -> str:
     if runs.is_empty():
         return "measure one with `brobust run`"
     shown = runs.head(SHOWN)
+    of_all = set(runs["scenario"])  # also of those that are only counted: any of them may be the one that is meant
     try:
-        known = differences.fields(one for one in dataset.grid().scenarios if one.hash in set(shown["scenario"]))
+        known = differences.fields(one for one in dataset.grid().scenarios if one.hash in of_all)
     except BrobustError:  # a file of another version, or a kernel that is not here
         known = {}
     differ = differences.names(known.values(), ignored=ALWAYS_NAMED)
@@ -113,5 +115,7 @@ def _named(dataset: Dataset, runs: pl.DataFrame) -> str:
         own = [(name, fields[name]) for name in differ if name in fields]
         apart = "".join(f", no {name}" if value == differences.NOTHING else f", {name} {value}" for name, value in own)
         names.append(f"{row['run']} ({row['cc']}, {units.show_percent(row['share'])} CPU{apart})")
-    more = [f"and {runs.height - SHOWN} more"] if runs.height > SHOWN else []
-    return f"give one of {'; '.join([*names, *more])}"
+    if runs.height > SHOWN:
+        page = f"`brobust explore {shlex.quote(str(dataset.directory))}`"
+        names.append(f"and {runs.height - SHOWN} more; {page} shows them all")
+    return f"give one of {'; '.join(names)}"
