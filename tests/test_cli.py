@@ -79,6 +79,13 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         (["--driver", "competitor", "--share", "40%"], ["contention.share", "1/2"]),
         ([*VM, "--driver", "deadline:idle"], ["contention.driver", "give deadline"]),
         (["--kernel", "debian-6.12"], ["kernel", "'debian-6.12'", "virtual-6.12"]),
+        (
+            ["--rtt", "200us"],
+            ["buffer 1bdp is 500 bytes with 20mbit and RTT 200us", "give buffer 3028B or"],
+        ),
+        (["--samples", "ACK"], ["'ACK' is not a duration; write for example 10ms, or ack"]),
+        (["--duration", "10"], ["duration: '10' has no unit; write for example 10s ("]),
+        (["--kernel", "virtual-9.9"], ["virtual-9.9 is not built; built here: ", "if apt offers its source"]),
         (["--rtt", "100us", "--buffer", "60kB"], ["path.rtt", "at least 200us"]),
         (["--aqm", "none,pie"], ["path.aqm", "'pie'", "codel"]),
         (["--bandwidth-changes", "5s:50mbit,2s:20mbit"], ["path.bandwidth_changes", "order of time"]),

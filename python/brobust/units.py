@@ -62,9 +62,9 @@ def bits_per_second(text: object) -> int:
     return round(_scaled(text, "bit rate", _RATES, "20mbit"))
 
 
-def nanoseconds(text: object) -> int:
-    """Return a duration such as `10ms`, in nanoseconds."""
-    return round(_scaled(text, "duration", _TIMES_NS, "10ms"))
+def nanoseconds(text: object, example: str = "10ms") -> int:
+    """Return a duration such as `10ms`, in nanoseconds. A refusal shows the example."""
+    return round(_scaled(text, "duration", _TIMES_NS, example))
 
 
 def milliseconds(ns: float | None) -> float | None:

@@ -147,11 +147,12 @@ def find(name: str | None = None) -> VirtualKernel:
             f"kernel: kernel/virtual or cc has changed since {name} was built; "
             f"`{found[0].build_command}` builds it again (about {MINUTES} minutes)"
         )
+    built = ", ".join(kernel.name for kernel in available()) or "none"
     if _DEBIAN_NAME.fullmatch(name):
         raise MissingSupport(
-            f"kernel: {name} is not built; `{build_command(name)}` builds it (about {MINUTES} minutes)"
+            f"kernel: {name} is not built; built here: {built}; `{build_command(name)}` builds it (about {MINUTES} "
+            "minutes) if apt offers its source"
         )
-    built = ", ".join(kernel.name for kernel in available()) or "none"
     raise BadInput(
         f"kernel: {name!r} is not a kernel of the virtual backend; built here: {built}; `{build_command(DEFAULT)}` "
         f"builds the default one, `brobust kernel build --source DIR --name virtual-NAME` your own"

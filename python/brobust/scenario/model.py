@@ -55,7 +55,7 @@ class Scenario(Table):
     cpu: Cpu = Cpu()
     nic: Nic = Nic()
     programs: Programs = Programs()
-    duration: types.Duration = described("duration")
+    duration: types.RunDuration = described("duration")
     samples: types.Samples = described("samples")
     packets: bool = described("packets")
     seed: int = described("seed")

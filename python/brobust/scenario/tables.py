@@ -124,7 +124,12 @@ class Path(Table):
 
     def _broken_rules_of_buffer(self) -> Iterator[str]:
         policer = self.buffer_bytes == 0 and self.burst_bytes > 0
-        if self.buffer_bytes < 2 * units.FRAME_BYTES and not policer:
+        if self.buffer_bytes < 2 * units.FRAME_BYTES and not policer and self.buffer.unit == "bdp":
+            yield (
+                f"buffer {self.buffer} is {self.buffer_bytes} bytes with {units.show_rate(self.bandwidth)} and RTT "
+                f"{units.show_time(self.rtt)}, less than two packets; give buffer 3028B or more, or a longer RTT"
+            )
+        elif self.buffer_bytes < 2 * units.FRAME_BYTES and not policer:
             yield (
                 f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path, less than two packets; "
                 "give at least 3028B, or 0B with a burst for a policer"

@@ -23,7 +23,12 @@ def _written(show: Callable[[float], str]) -> PlainSerializer:
 
 
 def _samples(given: object) -> object:
-    return given if given is None or given == "ack" else units.nanoseconds(given)
+    if given is None or given == "ack":
+        return given
+    try:
+        return units.nanoseconds(given)
+    except ValueError as error:
+        raise ValueError(f"{error}, or ack") from None
 
 
 def _phase(given: object) -> object:
@@ -50,6 +55,8 @@ def _known_driver(given: str) -> str:
 
 Bandwidth = Annotated[int, BeforeValidator(units.bits_per_second), _written(units.show_rate)]
 Duration = Annotated[int, BeforeValidator(units.nanoseconds), _written(units.show_time)]
+RunDuration = Annotated[int, BeforeValidator(lambda given: units.nanoseconds(given, "10s")), _written(units.show_time)]
+"""The duration of a run, of which the usual example, 10ms, would be too short."""
 OptionalBandwidth = Annotated[int | None, _or_none(units.bits_per_second), _written(units.show_rate)]
 OptionalDuration = Annotated[int | None, _or_none(units.nanoseconds), _written(units.show_time)]
 Phase = Annotated[int | Literal["random", "in", "out"], BeforeValidator(_phase), _written(units.show_time)]
