@@ -567,6 +567,7 @@ repeat = 2
 """
 
 
+MISSPELT = '{ rule = "falls", along = "share", totals = 1 }'
 A_CHECK = '[[claims]]\nid = "X"\ntext = "t"\nchecks'
 
 
@@ -579,8 +580,12 @@ A_CHECK = '[[claims]]\nid = "X"\ntext = "t"\nchecks'
         ("paper", "paper = ", "not a TOML file"),
         ('title = "Half a CPU"', "", "study.toml: title: it is missing\n"),
         ('title = "Half a CPU"', 'title = "t"\ncolour = 1', "study.toml: colour: no such key; docs/"),
-        ("[scale.smoke]", f"{A_CHECK} = [{{}}]\n[scale.smoke]", "claims.0.checks.0: it has no rule; give rule ="),
-        ("[scale.smoke]", f'{A_CHECK} = [{{ rule = "x" }}]\n[scale.smoke]', "checks.0: 'x' is no rule; there are at"),
+        ("[scale.smoke]", f"{A_CHECK} = [{{}}]\n[scale.smoke]", "claim X: check 1: it has no rule; give rule ="),
+        ("[scale.smoke]", f'{A_CHECK} = [{{ rule = "x" }}]\n[scale.smoke]', "check 1: 'x' is no rule; there are at"),
+        ("[scale.smoke]", f"{A_CHECK} = [{MISSPELT}]\n[scale.smoke]", "claim X: check 1: totals: no such"),
+        ("[scale.smoke]", '[[figures]]\nname = "f"\ntitle = 7\n[scale.smoke]', "figure f: title: 7 is not allowed"),
+        ("[scale.smoke]", '[[figures]]\ntitle = "t"\n[scale.smoke]', "figure 1: name: it is missing"),
+        ("[scale.smoke]", "[scale.huge]", "scale.huge: 'huge' is not allowed"),
         ("[scale.smoke]", '[[figures]]\nname = "f"\ntitle = "t"\nkind = "twins"\n[scale.smoke]', "kind twins shows ["),
     ],
 )  # fmt: skip

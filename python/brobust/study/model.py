@@ -126,18 +126,43 @@ def _without_kernel(content: Any) -> Any:
 
 def load(file: Path) -> Study:
     """Return the study in a file, or refuse the file in one line."""
+    content = files.read_toml(file)
     try:
-        study = Study.model_validate(files.read_toml(file))
+        study = Study.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{file}: {_one_line(error.errors()[0])}") from None
+        raise BadInput(f"{file}: {_one_line(error.errors()[0], content)}") from None
     for sentence in _misfits(study):
         raise BadInput(f"{file}: {sentence}")
     return study
 
 
-def _one_line(error: Mapping[str, Any]) -> str:
+# Of lists of tables: what one of them is called, and the key with its name. Checks have none, and are numbered from 1.
+ONE_OF = {
+    "figures": ("figure", "name"), "claims": ("claim", "id"), "checks": ("check", None),
+    "twins": ("twins of", "variable"), "values": ("value", "name"),
+}  # fmt: skip
+
+
+def _place(loc: Sequence[str | int], content: Any) -> str:
+    """Return the place in a study's file at which pydantic found something, by the names that stand there."""
+    place, at = "", content
+    for before, part in zip(("", *loc), loc, strict=False):
+        if isinstance(part, int):
+            at = at[part] if isinstance(at, list) and part < len(at) else None
+            one, key = ONE_OF.get(str(before), (str(before), None))
+            named = at.get(key) if isinstance(at, dict) and key is not None else None
+            place = f"{place.removesuffix(str(before))}{one} {named if isinstance(named, str) else part + 1}: "
+        elif isinstance(at, dict) and at.get("rule") == part:
+            continue  # pydantic's word for the kind of check
+        elif part != "[key]":  # of the key itself, which stands before
+            at = at.get(part) if isinstance(at, dict) else None
+            place += part if not place or place.endswith(" ") else f".{part}"
+    return place.removesuffix(": ")
+
+
+def _one_line(error: Mapping[str, Any], content: Any) -> str:
     """Return what pydantic says of a study in words of studies."""
-    field = ".".join(str(part) for part in error["loc"])
+    field = _place(error["loc"], content)
     match error["type"]:
         case "extra_forbidden":
             return f"{field}: no such key; docs/studies.md describes them all"
