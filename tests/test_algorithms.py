@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -54,6 +56,28 @@ def test_its_parameters_are_listed_and_its_promises_kept(tmp_path: Path) -> None
     assert "vegas_alpha" in _run(params, tmp_path)
     (fuzz,) = _of("cargo run")
     assert re.search(r"^brb_vegas: \d{4,} calls kept every promise", _run(fuzz, tmp_path), re.MULTILINE)
+
+
+@pytest.mark.compiles
+@pytest.mark.timeout(900)
+def test_a_control_with_a_mistake_is_named_last(tmp_path: Path) -> None:
+    """By the compiler's first error, below all that cargo says, or by its name, where a call ends the fuzzer."""
+    for name in ("Cargo.toml", "Cargo.lock", "crates", "cc"):
+        copied = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copied(ROOT / name, tmp_path / name)
+    vegas = (ROOT / "cc/controls/brb_vegas.c").read_text()
+    for first, mistake in (("", "unknown();"), ("brb_aaa: ", "acked /= conn->ca_state - conn->ca_state;")):
+        text = vegas.replace("brb_vegas", "brb_aaa").replace("vegas_", "aaa_")
+        begin = "\tif (cc_in_slow_start(conn) &&"
+        assert text.count(begin) == 1
+        text = text.replace(begin, f"\t{mistake}\n{begin}")
+        (tmp_path / "cc/controls/brb_aaa.c").write_text(text)
+        command = ["cargo", "run", "--offline", "-p", "brobust-cc", "--example", "fuzz", "--", "14000"]
+        environment = {**os.environ, "CARGO_TARGET_DIR": str(tmp_path / "target")}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode != 0 and done.stdout == first, done
+        said = [line for line in done.stderr.splitlines() if not line.startswith("warning: build failed, waiting")]
+        assert first or re.search(r"brb_aaa\.c:\d+:\d+: error: ", said[-1]), said
 
 
 @pytest.mark.virtual

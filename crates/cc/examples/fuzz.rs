@@ -1,12 +1,15 @@
 //! Calls every control at random, and checks what it has to keep whatever it is given: `cargo run -p brobust-cc --example
 //! fuzz [CALLS] [SEED]` for as long as you like, `cargo test` briefly. In debug builds the C traps on undefined behaviour.
-//! Prints the number of calls of each control, and the calls per second.
+//! Prints the number of calls of each control, and the calls per second. A control's name is there before its first call,
+//! so that it stands last where a call ends the process (SIGILL is a trap), and a call that takes a second is named.
 //!
 //! Half of the connections change a little from call to call, as real ones do, so that all modes are reached; the
 //! others jump to any values. What the kernel guarantees holds for both: a segment has at least a byte, a window at
 //! least a packet, HZ is not 0, and no more than 2^30 packets are in flight.
 
-use std::time::Instant;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use brobust_cc::{ca_state, Connection, Control, Sample, Socket, MODES};
 
@@ -16,12 +19,38 @@ fn main() {
     let seed = arguments.next().unwrap_or(1);
     let each = calls.div_ceil(Control::all().len() as u64);
     let begun = Instant::now();
+    std::thread::spawn(|| loop {
+        let number = stuck_at(&CALLS, Duration::from_secs(1));
+        eprintln!("call {number} takes longer than a second: a control has only loops with a bound (cc/cc.h)");
+        while CALLS.load(Ordering::Relaxed) == number {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
     for control in Control::all() {
+        print!("{}: ", control.name());
+        std::io::stdout().flush().expect("standard output is open");
+        CALLS.store(0, Ordering::Relaxed);
         run(*control, each, seed);
-        println!("{}: {each} calls kept every promise", control.name());
+        println!("{each} calls kept every promise");
     }
     let total = each * Control::all().len() as u64;
     println!("{total} calls, {:.0} a second", total as f64 / begun.elapsed().as_secs_f64());
+}
+
+/// The calls of the control that is being called, with the one under way.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// Waits until a number has stayed the same for so long. Returns it.
+fn stuck_at(calls: &AtomicU64, patience: Duration) -> u64 {
+    let mut last = calls.load(Ordering::Relaxed);
+    loop {
+        std::thread::sleep(patience);
+        let now = calls.load(Ordering::Relaxed);
+        if now == last {
+            return now;
+        }
+        last = now;
+    }
 }
 
 /// A generator of random numbers (xorshift64*) that are the same on every machine.
@@ -89,6 +118,7 @@ fn live(control: Control, length: u64, random: &mut Random) {
             advance(&mut conn, random);
         }
         let before = conn;
+        CALLS.fetch_add(1, Ordering::Relaxed);
         let result = call(control, &mut socket, &mut conn, random, wild);
         kept(control, result.0, &before, &conn, result.1);
         let report = socket.report(&conn);
@@ -291,6 +321,20 @@ fn sample(conn: &Connection, random: &mut Random, wild: bool) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_that_stand_still_are_found_and_those_that_go_on_are_not() {
+        let calls = AtomicU64::new(7);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    std::thread::sleep(Duration::from_millis(5));
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            assert_eq!(stuck_at(&calls, Duration::from_millis(500)), 27);
+        });
+    }
 
     #[test]
     fn every_control_keeps_its_promises_whatever_it_is_given() {
