@@ -115,7 +115,9 @@ THROUGHPUT = _columns("""
     run (text)
     flow (integer)
     time_s (number): end of the interval, seconds after the flow's start
-    throughput_mbps (number): payload received in the interval, Mbit/s
+    throughput_mbps (number): payload received in the interval, Mbit/s; where a lost packet comes at last, what waited
+      behind it is received with it, so an interval may have over twice the path's rate; for the rate on the wire use
+      arrived_s of packets
 """)
 
 SAMPLES = _columns("""
