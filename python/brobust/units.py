@@ -26,15 +26,16 @@ _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%µ]*)\s*$")
 
 _RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _TIMES_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
-_SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20}
-_FREQUENCIES = {"hz": 1, "khz": 10**3, "mhz": 10**6, "ghz": 10**9}
+_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20}
+_FREQUENCIES = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
 
 
 def _split(text: object, what: str, example: str) -> tuple[float, str]:
+    """Return the number and the unit, as it is written."""
     match = _NUMBER.match(str(text))
     if match is None:
         raise ValueError(f"{_quoted(text)} is not a {what}; write for example {example}")
-    return _finite(float(match[1]), text, example), match[2].lower()
+    return _finite(float(match[1]), text, example), match[2]
 
 
 def _finite(number: float, text: object, example: str) -> float:
@@ -51,10 +52,11 @@ def _quoted(text: object) -> str:
 
 def _scaled(text: object, what: str, units: dict[str, int], example: str) -> float:
     number, unit = _split(text, what, example)
-    if unit not in units:
+    scale = {name.lower(): scale for name, scale in units.items()}.get(unit.lower())
+    if scale is None:
         problem = "has no unit" if unit == "" else f"has the unknown unit {unit!r}"
         raise ValueError(f"{_quoted(text)} {problem}; write for example {example} ({', '.join(units)})")
-    return _finite(number * units[unit], text, example)
+    return _finite(number * scale, text, example)
 
 
 def bits_per_second(text: object) -> int:
@@ -104,8 +106,8 @@ class Buffer:
     def parse(cls, text: object) -> Buffer:
         example = "1bdp, 60kB or 100p"
         number, unit = _split(text, "buffer size", example)
-        if unit in ("bdp", "p", "sp"):
-            buffer = cls(number, unit)  # type: ignore[arg-type]
+        if unit.lower() in ("bdp", "p", "sp"):
+            buffer = cls(number, unit.lower())  # type: ignore[arg-type]
         else:
             buffer = cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, "sp": 0, **_SIZES}, example), "B")
         if buffer.amount > MAX_BUFFER_BYTES:

@@ -118,7 +118,12 @@ class _Options:
                 raise ValueError(f"{word!r} is not an option of {name}, or is given twice; it takes {allowed}")
 
     def take(self, key: str, parse: Callable[[object], T]) -> T | None:
-        return parse(self._values[key]) if key in self._values else None
+        if key not in self._values:
+            return None
+        try:
+            return parse(self._values[key])
+        except ValueError as error:
+            raise ValueError(f"{key} of {self.name}: {error}") from None
 
 
 PacingName = Literal["kernel", "kept", "linux-4.14", "draft"]
