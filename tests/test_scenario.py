@@ -100,6 +100,13 @@ def test_a_series_goes_on_with_the_same_runs_in_another_order_and_else_says_whic
     )
 
 
+def test_of_very_many_values_those_are_named_that_only_one_of_two_series_has() -> None:
+    begun, more = (Grid.from_flags({"path": {"rtt": [f"{rtt}ms" for rtt in range(10, end)]}}) for end in (19, 20))
+    assert more.differences_from(begun) == (
+        ": path.rtt is 19ms,10ms,11ms,12ms,13ms,14ms and 4 more here and 10ms,11ms,12ms,13ms,14ms,15ms and 3 more there"
+    )
+
+
 def test_beside_a_recording_no_share_is_asked_for(tmp_path: Path) -> None:
     """It is what `--share 1` beside it is: the same runs, so that a series goes on without."""
     replay = {"replay": ["a.csv", "b.csv"]}
