@@ -172,6 +172,7 @@ REFUSED = {
     "cc compare reno2 cubic": "'reno2'",
     "cc compare --case nowhere": "'nowhere'",
     "cc compare --quick --case 'loss 1%'": "--quick: --case says",
+    "kernel build virtual-6.12 --hz 100 --hz 300": "--hz is given twice",
     "cc compare cubic": "two congestion controls",
     "cc replay cubic": "'cubic'",
     "cc replay --backend qemu": "--backend",

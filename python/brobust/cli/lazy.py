@@ -71,9 +71,16 @@ def first_paragraph(help: str | None) -> str:
 
 def group(help: str, *, commands: Sequence[TyperCommand] = ()) -> typer.Typer:
     """Return a Typer to which commands can be added; `commands` come before those."""
-    return typer.Typer(
+    return _OfCommands(
         cls=group_of(commands), help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False
     )
+
+
+class _OfCommands(typer.Typer):
+    """A Typer of which every command is a `Command`."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        return super().command(name, **{"cls": Command, **options})
 
 
 class Group(TyperGroup):
