@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from brobust import backends, interrupts, units
+from brobust import backends, units
 from brobust.analysis import summary
-from brobust.backends.base import Backend
+from brobust.backends.base import Backend, in_threads
 from brobust.dataset import TABLES, Measured, OfRun, frame
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.lazily import pl
@@ -231,23 +230,15 @@ def _repairs(found: Explanation, s: Scenario) -> list[Change]:
 def _tried(requested: Run, flow: int, changes: Collection[Change], backend: Backend) -> dict[str, dict[str, Any]]:
     """Return by option the flow's row with each change. What cannot be measured is left out."""
 
-    def one(change: Change) -> dict[str, Any] | None:
+    def one(option: str, fields: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
         try:
-            changed = _changed(requested, {**change[1], "samples": None, "packets": False})
+            changed = _changed(requested, {**fields, "samples": None, "packets": False})
             backends.check([changed.scenario], jobs=1)
             measured = backend.measure(changed)
         except RunFailed:
             raise
         except BrobustError:  # the kernel has no such control, or the fields do not go together
-            return None
-        return measured.runs[flow]
+            return option, None
+        return option, measured.runs[flow]
 
-    with ThreadPoolExecutor(max(1, backend.parallel)) as side_by_side:
-        try:
-            futures = [(change[0], side_by_side.submit(one, change)) for change in changes]
-            rows = [(option, interrupts.result_of(future)) for option, future in futures]
-            return {option: row for option, row in rows if row is not None}
-        except BaseException:  # Ctrl-C, say: the end of the block waits for the runs that are under way
-            backend.stop()
-            side_by_side.shutdown(cancel_futures=True)
-            raise
+    return {option: row for option, row in in_threads(backend, one, changes) if row is not None}

@@ -3,15 +3,18 @@ or a debugger, asks which one it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from brobust import interrupts
 from brobust.dataset import Measured, failed
 from brobust.errors import CutShort, RunFailed, debugging, one_line
 from brobust.files import why_not_written
 from brobust.scenario import Run, Scenario
+
+R = TypeVar("R")
 
 Announce = Callable[[str], None]
 """Shows the user what is being done."""
@@ -60,3 +63,18 @@ def measured(backend: Backend, run: Run) -> Measured:
         if debugging():
             raise
         return failed(run, one_line(error), started)
+
+
+def in_threads(backend: Backend, function: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
+    """Call a function that measures with this backend, as many times at once as that measures well. `calls` has the
+    arguments of each call. Yield the results in the same order. Whatever ends this early, such as Ctrl-C, ends the runs
+    under way, and no other one begins."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(backend.parallel) as threads:
+        try:
+            yield from map(interrupts.result_of, [threads.submit(function, *one) for one in calls])
+        except BaseException:  # the end of the block waits for the runs that are under way
+            backend.stop()
+            threads.shutdown(cancel_futures=True)
+            raise

@@ -7,14 +7,14 @@ changes are then the same to the nanosecond and to the random draw, so only the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
-from brobust import backends, interrupts
+from brobust import backends
 from brobust.api import Result
-from brobust.backends.base import Backend
+from brobust.backends.base import Backend, in_threads
 from brobust.conformance import cases
 from brobust.errors import RunFailed
 from brobust.scenario import Run, Scenario
@@ -53,16 +53,9 @@ def compare(
         for control, kernel in zip(pair, kernels, strict=True)
     ]
     scenarios = cases.checked("virtual", points)
-    with (
-        backends.opened("virtual", lambda _: None) as backend,
-        ThreadPoolExecutor(max_workers=backend.parallel) as threads,
-    ):
-        try:
-            work = zip(comparisons, scenarios[::2], scenarios[1::2], strict=True)
-            yield from map(interrupts.result_of, [threads.submit(_compare, backend, *one) for one in work])
-        finally:  # after Ctrl-C, too: the end of the block waits for the runs that are under way
-            backend.stop()
-            threads.shutdown(cancel_futures=True)
+    calls = zip(comparisons, scenarios[::2], scenarios[1::2], strict=True)
+    with backends.opened("virtual", lambda _: None) as backend:
+        yield from in_threads(backend, partial(_compare, backend), calls)
 
 
 def _compare(backend: Backend, compared: tuple[tuple[str, str], str], *scenarios: Scenario) -> Compared:

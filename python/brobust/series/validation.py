@@ -9,13 +9,13 @@ network's own RTT is known from the calibration, and added.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from brobust import api, backends, interrupts, units
+from brobust import api, backends, units
+from brobust.backends.base import in_threads
 from brobust.backends.support import VIRTUAL_MIN_RTT
 from brobust.dataset import Dataset
 from brobust.kernels import virtual as virtual_kernels
@@ -54,19 +54,14 @@ def replay_in_virtual_time(
         network = networks.get(run.scenario.hosts or "", 0)
         return as_virtual(run, recorded, what_if, network, releases[run.id] or "")
 
-    with backends.opened("virtual", lambda _: None) as backend, ThreadPoolExecutor(backend.parallel) as threads:
+    with backends.opened("virtual", lambda _: None) as backend:
 
-        def again(requested: Run) -> api.Result:
+        def again(name: str, requested: Run) -> tuple[str, api.Result]:
             backends.check([requested.scenario], jobs=1)
-            return api.Result(requested, backend.measure(requested))
+            return name, api.Result(requested, backend.measure(requested))
 
-        try:
-            futures = [(run.id, threads.submit(again, Run(scenario(repeated(run)), repeat=0))) for run in runs]
-            for name, future in futures:
-                yield name, interrupts.result_of(future)
-        finally:  # after Ctrl-C, too: the end of the block waits for the runs that are under way
-            backend.stop()
-            threads.shutdown(cancel_futures=True)
+        calls = [(run.id, Run(scenario(repeated(run)), repeat=0)) for run in runs]
+        yield from in_threads(backend, again, calls)
 
 
 def network_rtts(recorded: Dataset) -> dict[str, int]:
