@@ -131,9 +131,9 @@ impl Request<'_> {
         let until = limit.map_or_else(String::new, |limit| format!("in {} s, or ", limit.as_secs_f64()));
         let text = format!("loaded {name}; it is unloaded {until}with Ctrl-C");
         self.print_loaded(journal, &text)?;
-        let end = Instant::now() + limit.unwrap_or(FOR_EVER);
-        while Instant::now() < end && changes::is_recorded(journal) {
-            interrupt::sleep_until(end.min(Instant::now() + LOOK))?;
+        let due = Instant::now() + limit.unwrap_or(FOR_EVER);
+        while Instant::now() < due && changes::is_recorded(journal) {
+            interrupt::sleep_until(due.min(Instant::now() + LOOK))?;
         }
         Ok(())
     }

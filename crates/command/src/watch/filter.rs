@@ -15,31 +15,31 @@ pub fn parse(text: &str) -> Result<Filter, String> {
         return Ok(filter);
     }
     for part in words.split(" and ") {
-        let port = part.trim_start_matches(|letter: char| !letter.is_ascii_digit());
-        if let Some(refused) = numbers::too_large_for_a_port(port) {
-            return Err(refused);
-        }
-        add(&mut filter, part).ok_or(USAGE)?;
+        add(&mut filter, part)?;
     }
     Ok(filter)
 }
 
-/// Adds `dport = :443` and the like. None: it is no port, or that end has one already.
-fn add(filter: &mut Filter, part: &str) -> Option<()> {
+/// Adds `dport = :443` and the like, unless it is no port, or that end has one already.
+fn add(filter: &mut Filter, part: &str) -> Result<(), String> {
     let (is_local, rest) = match (part.strip_prefix("sport"), part.strip_prefix("dport")) {
         (Some(rest), _) => (true, rest),
         (_, Some(rest)) => (false, rest),
-        _ => return None,
+        _ => return Err(USAGE.to_owned()),
     };
     let rest = rest.trim_start();
     let rest = rest.strip_prefix('=').unwrap_or(rest).trim_start();
     let digits = rest.strip_prefix(':').unwrap_or(rest);
-    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
+    if let Some(refused) = numbers::too_large_for_a_port(digits) {
+        return Err(refused);
     }
-    let port = digits.parse().ok().filter(|port| *port > 0)?;
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+    let port = digits.parse().ok().filter(|port| is_number && *port > 0);
     let place = if is_local { &mut filter.local_port } else { &mut filter.remote_port };
-    place.replace(port).is_none().then_some(())
+    match port {
+        Some(port) if place.replace(port).is_none() => Ok(()),
+        _ => Err(USAGE.to_owned()),
+    }
 }
 
 #[cfg(test)]
