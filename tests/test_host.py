@@ -90,6 +90,24 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
         locks.private_directory(tmp_path)
 
 
+@pytest.mark.root
+def test_what_the_command_makes_as_root_is_roots_alone_whatever_the_umask(tmp_path: Path) -> None:
+    code = (
+        "import contextlib, sys\nfrom pathlib import Path\nfrom brobust import __main__, files\n"
+        "from brobust.host import locks\n"
+        "made, sys.argv[1:] = Path(sys.argv[1]), ['docs', '--help']\n"
+        "with contextlib.suppress(SystemExit): __main__.main()\n"
+        "files.make_directory(made / 'kernels')\n"
+        "locks.refuse_foreign_to_root(made / 'kernels', made)\n"
+        "(made / 'kernels' / 'linux').touch()\n"
+        "print(oct((made / 'kernels' / 'linux').stat().st_mode & 0o777))"
+    )
+    for umask, mode in ((0o000, "0o644"), (0o002, "0o644"), (0o077, "0o600")):
+        command = [sys.executable, "-c", code, str(tmp_path / f"cache-{umask}")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, umask=umask)
+        assert done.stdout.splitlines()[-1] == mode
+
+
 def test_a_child_ends_with_its_parent_also_if_that_ended_before_it_began(
     child: Callable[[str], subprocess.Popen[str]],
 ) -> None:

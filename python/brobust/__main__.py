@@ -23,6 +23,9 @@ def main() -> "NoReturn":
     from brobust import interrupts
 
     interrupts.catch()
+    if os.geteuid() == 0:
+        # Root refuses a cache that others may write (host/locks.py), also one that it has made itself with umask 002.
+        os.umask(os.umask(0o022) | 0o022)
     try:
         from brobust import cli
 
