@@ -226,6 +226,12 @@ def test_modules_come_with_their_dependencies_and_missing_ones_are_left_out(tree
     assert names == ["inet_diag.ko", "tcp_diag.ko", "act_mirred.ko.zst"]
 
 
+def test_a_list_of_modules_that_lacks_a_needed_one_is_refused_by_its_name(tree: vm_kernels.Kernel) -> None:
+    (tree.modules / "modules.dep").write_text("kernel/net/ipv4/tcp_diag.ko: kernel/net/ipv4/inet_diag.ko\n")
+    with pytest.raises(BadInput, match=r"^kernel: \S+/modules\.dep has no line for kernel/net/ipv4/inet_diag\.ko"):
+        vm_kernels.module_files(tree, ["tcp_diag"])
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -323,6 +323,9 @@ def module_files(kernel: Kernel, names: list[str]) -> list[Path]:
     found: set[str] = set()
     while wanted:
         file = wanted.pop()
+        if file not in depends:
+            listing = kernel.modules / "modules.dep"
+            raise BadInput(f"kernel: {listing} has no line for {file}, which another module needs; run depmod for it")
         if file not in found:
             found.add(file)
             wanted.extend(depends[file])
