@@ -168,7 +168,9 @@ def test_what_an_agent_leaves_that_was_killed_its_guardian_undoes(lab: Lab, tmp_
     assert soon(lambda: lab.traces() == []), lab.traces()
 
 
-def test_one_host_with_namespaces_is_a_lab_too_and_ctrl_c_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
+def test_one_host_with_namespaces_is_a_lab_too_and_ctrl_c_leaves_nothing(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     host, file = lab.hosts["path"], lab.file.with_name("one.toml")
     ends = "".join(
         f'[{role}]\nssh = "path"\nnamespace = "{role}"\naddress = "192.168.9.{number}"\n'
@@ -186,6 +188,10 @@ def test_one_host_with_namespaces_is_a_lab_too_and_ctrl_c_leaves_nothing(lab: La
         host.run("ip", "-n", role, "address", "add", f"192.168.9.{number}/24", "dev", f"end{number}")
         host.run("ip", "-n", role, "link", "set", f"end{number}", "up")
     inside = ("ip", "netns", "exec", "receiver")
+    host.run(*inside, "ip", "link", "add", "name", "ifb-brobust", "type", "ifb")
+    refusal = refused(capsys, *command(file, "--out", str(tmp_path / "refused"))[1:])
+    assert "receiver has an interface ifb-brobust that brobust has not made; rename it, or remove it" in refusal
+    host.run(*inside, "ip", "link", "del", "ifb-brobust")  # it is still there
     with begun(file, tmp_path / "data") as series:
         wait_for_traffic(series, "192.168.9.2")
         assert "tbf" in host.run(*inside, "tc", "qdisc", "show", "dev", "ifb-brobust")

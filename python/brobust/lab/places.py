@@ -138,6 +138,7 @@ def found(hosts: Hosts, connections: Mapping[tuple[str, bool], Connection]) -> L
         raise MissingSupport(f"receiver: something listens on port {FIRST_PORT} of {receiver.name}; end that")
     if hosts.path is None:
         between, devices = receiver, Devices(IFB, receiver.device)
+        _refuse_ifb(receiver)
     else:
         between = place("path", hosts.path)
         _require(between, TOOLS)
@@ -337,6 +338,15 @@ def _refuse_own_way(place: Place, device: str) -> None:
         raise MissingSupport(
             f"{place.role}: {device} of {place.name} carries the ssh connection ({client} to {own}), which the "
             "bottleneck would hold up; give an address on another interface, or reach the host through another one"
+        )
+
+
+def _refuse_ifb(place: Place) -> None:
+    """Refuse a host that has an interface of our name: somebody else has made it, and the end would remove it."""
+    if place.agent.try_run("ip", "link", "show", "dev", IFB).status == 0:
+        raise MissingSupport(
+            f"{place.role}: {place.name} has an interface {IFB} that brobust has not made; rename it, or remove it "
+            f"with `ip link del {IFB}`"
         )
 
 
