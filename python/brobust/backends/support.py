@@ -186,8 +186,25 @@ def _virtual(s: Scenario) -> Iterator[str]:
         yield f"cross_traffic.load: {s.cross_traffic.load:g} is for traffic brobust; with {s.traffic} give 0"
     if s.path.ip_version == 6 and quic.of_traffic(s.traffic) is not None:
         yield f"path.ip_version: 6, but the program of {s.traffic} has IPv4 sockets; give 4, or a program of your own"
+    yield from _ignored_of_programs(s)
     if s.traffic == "iperf3":
         yield from _virtual_iperf3(s)
+
+
+def _ignored_of_programs(s: Scenario) -> Iterator[str]:
+    """Refuse what only programs have where there are none, and what only the user's own have where there are others."""
+    ignored = [] if s.traffic == "programs" else ["waits", "files"]
+    if s.traffic in ("brobust", "iperf3"):
+        ignored.append("linger")  # iperf3 has one of its own
+    if s.traffic == "brobust":
+        ignored += ["call_time", "poll_time"]
+    for key in ignored:
+        if getattr(s.programs, key) != _default(f"programs.{key}"):
+            given = shown(s.programs.model_dump(mode="json")[key])
+            yield (
+                f"programs.{key}: {given!r} says nothing of traffic {s.traffic}; leave it out, or give the programs "
+                "that send and receive (--sender-program, --receiver-program)"
+            )
 
 
 def _not_modelled(contention: Contention) -> Iterator[tuple[str, str]]:
