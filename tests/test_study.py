@@ -112,6 +112,9 @@ def test_a_study_can_be_measured_with_another_value_of_a_field() -> None:
     for wrong in ("nic.adaptive_rx", "nic.adaptive=on", "flows.cc=bbr"):
         with pytest.raises(BadInput, match="FIELD=VALUE"):
             _field(wrong)
+    with pytest.raises(BadInput, match=r"^--set: 'nic\.rx_ring=256\\nduration = \"1s\"' goes on after the value"):
+        _field('nic.rx_ring=256\nduration = "1s"')
+    assert _field("contention.share=[\n0.5,\n0.25,\n]") == {"contention": {"share": [0.5, 0.25]}}
 
 
 def test_what_two_studies_want_is_measured_once() -> None:

@@ -251,10 +251,12 @@ def _field(text: str) -> dict[str, Any]:
             f"for {' and '.join(OF_OPTIONS)} there are options"
         )
     try:
-        read = files.toml(f"value = {value}")["value"]
+        given = files.toml(f"value = {value}")
     except ValueError:
-        read = value
-    fields: dict[str, Any] = {name.rpartition(".")[2]: read}
+        given = {"value": value}
+    if len(given) > 1:
+        raise BadInput(f"--set: {text!r} goes on after the value; write another --set for another field")
+    fields: dict[str, Any] = {name.rpartition(".")[2]: given["value"]}
     return {name.partition(".")[0]: fields} if "." in name else fields
 
 
