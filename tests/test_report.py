@@ -408,6 +408,15 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
     assert said["flow_throughputs_mbps"] == [9.0, 8.0]
     assert said["retransmits"] == 2
     assert said["cc"] == "bbr+cubic"
+    assert said["share"] == 1.0 and "flow_shares" not in said
+
+
+def test_the_json_object_of_a_run_of_several_senders_has_no_share_of_the_first_alone() -> None:
+    first = {**_row("bbr", 0.5, 0, 9.0), "effective_share": 0.49}
+    said = summary_of([first, {**_row("bbr", 1.0, 0, 8.0), "flow": 1, "sender": 2, "effective_share": 1.0}])
+    assert said["flow_shares"] == [0.5, 1.0]
+    assert {"share", "timeslice_ms", "driver", "effective_share"}.isdisjoint(said)
+    assert (said["throughput_mbps"], said["rtt_ms"]) == (17.0, 10.0)
 
 
 def test_of_unfaithful_runs_the_table_says_all_that_this_may_mean() -> None:

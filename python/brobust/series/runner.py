@@ -159,19 +159,22 @@ OF_ITS_PACKETS = ("queue_mean_ms", "rtt_p99_ms")
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the object that `--json` prints for a run: the columns that all flows share, and what tables say of its
-    flows together (analysis/summary.py)."""
-    first = {**rows[0], **frame(list(rows), RUNS).select(of_all_flows()).row(0, named=True)}
-    if first["outcome"] == "failed":
-        first["throughput_mbps"] = None
-    first["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
-    first["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
+    """Return the object that `--json` prints for a run: the columns in which all flows are the same, and what tables
+    say of them together (analysis/summary.py). Flows of several senders may differ in all that is said of a CPU."""
+    same = {key: value for key, value in rows[0].items() if all(row.get(key) == value for row in rows)}
+    whole = {**same, **frame(list(rows), RUNS).select(of_all_flows()).row(0, named=True)}
+    if whole["outcome"] == "failed":
+        whole["throughput_mbps"] = None
+    whole["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
+    whole["flow_throughputs_mbps"] = [row.get("throughput_mbps") for row in rows]
     if any(row.get("completion_ms") is not None for row in rows):
-        first["flow_completions_ms"] = [row.get("completion_ms") for row in rows]
+        whole["flow_completions_ms"] = [row.get("completion_ms") for row in rows]
+    if "share" not in same:
+        whole["flow_shares"] = [row["share"] for row in rows]
     if len(rows) > 1:  # these columns describe a flow, not the run
         for key in ("sender", "flow_rtt_ms", "pattern", "bbr_version", "flow_bytes", "completion_ms", *OF_ITS_PACKETS):
-            first.pop(key, None)
+            whole.pop(key, None)
     for key in ("flow", "start_s", "stop_s"):
-        first.pop(key, None)
-    first["started_at"] = first["started_at"].isoformat(timespec="milliseconds")
-    return first
+        whole.pop(key, None)
+    whole["started_at"] = whole["started_at"].isoformat(timespec="milliseconds")
+    return whole
