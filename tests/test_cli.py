@@ -86,6 +86,7 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
             ["--rtt", "200us"],
             ["buffer 1bdp is 500 bytes with 20mbit and RTT 200us", "give buffer 3028B or"],
         ),
+        (["--rtt", "100us"], ["buffer 1bdp is 250 bytes", "or a longer RTT; an RTT in virtual time is at least 200us"]),
         (["--samples", "ACK"], ["'ACK' is not a duration; write for example 10ms, or ack"]),
         (["--duration", "10"], ["duration: '10' has no unit; write for example 10s ("]),
         (["--kernel", "virtual-9.9"], ["virtual-9.9 is not built; built here: ", "if apt offers its source"]),

@@ -21,8 +21,8 @@ from brobust.scenario.defaults import REAL_TIME, RUNNING
 from brobust.scenario.description import shown
 from brobust.scenario.fields import FIELDS, ROWS
 from brobust.scenario.model import flows_are_bulk
+from brobust.scenario.specs import VIRTUAL_MIN_RTT
 
-VIRTUAL_MIN_RTT = 200_000  # ns
 VM_MIN_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
 VM_MAX_GROUPS = 8
 IPERF3_MAX_FLOWS = 128  # iperf3's -P

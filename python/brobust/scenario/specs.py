@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 MIN_RATE, MAX_RATE = 100_000, 100_000_000_000  # bit/s
 MAX_TIME = 3_600_000_000_000  # ns, of a run and of every time within it, as in crates/virtual/src/scenario.rs
+VIRTUAL_MIN_RTT = 200_000  # ns
 
 AqmName = Literal["none", "red", "codel", "fq_codel"]
 PatternKind = Literal["bulk", "rate", "onoff", "idle"]

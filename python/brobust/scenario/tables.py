@@ -19,7 +19,7 @@ from brobust.drivers.modelled import Modelled
 from brobust.scenario import types
 from brobust.scenario.description import COUNT, FRACTION, NUMBER
 from brobust.scenario.fields import FIELDS
-from brobust.scenario.specs import MAX_TIME, Changes
+from brobust.scenario.specs import MAX_TIME, VIRTUAL_MIN_RTT, Changes
 
 CC = r"^[A-Za-z0-9_\-]{1,15}(:[^:\s]+)*$"
 
@@ -125,9 +125,11 @@ class Path(Table):
     def _broken_rules_of_buffer(self) -> Iterator[str]:
         policer = self.buffer_bytes == 0 and self.burst_bytes > 0
         if self.buffer_bytes < 2 * units.FRAME_BYTES and not policer and self.buffer.unit == "bdp":
+            shortest = units.show_time(VIRTUAL_MIN_RTT)
+            also = f"; an RTT in virtual time is at least {shortest}" if self.rtt < VIRTUAL_MIN_RTT else ""
             yield (
                 f"buffer {self.buffer} is {self.buffer_bytes} bytes with {units.show_rate(self.bandwidth)} and RTT "
-                f"{units.show_time(self.rtt)}, less than two packets; give buffer 3028B or more, or a longer RTT"
+                f"{units.show_time(self.rtt)}, less than two packets; give buffer 3028B or more, or a longer RTT{also}"
             )
         elif self.buffer_bytes < 2 * units.FRAME_BYTES and not policer:
             yield (

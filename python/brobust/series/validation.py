@@ -16,11 +16,11 @@ import polars as pl
 
 from brobust import api, backends, units
 from brobust.backends.base import in_threads
-from brobust.backends.support import VIRTUAL_MIN_RTT
 from brobust.dataset import Dataset
 from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Run, Scenario
 from brobust.scenario.grid import scenario
+from brobust.scenario.specs import VIRTUAL_MIN_RTT
 
 
 @dataclass(frozen=True)
