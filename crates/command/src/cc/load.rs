@@ -12,13 +12,11 @@ use serde_json::{json, Value};
 
 use super::journal::Journal;
 use super::unload::print_holders;
-use super::{changes, clean_up, defaults, print, CONTROL};
+use super::{changes, clean_up, defaults, not_known, print, CONTROL};
 use crate::{end, interrupt, Outcome, Stop};
 
 /// How often a trial looks whether another command has unloaded it.
 const LOOK: Duration = Duration::from_millis(500);
-/// A name that is at least so like another one (1: equal) is taken for a slip of the pen: bbr_stedy, 0.97, not brb_mars.
-const MIN_LIKENESS: f64 = 0.9;
 /// As for `contend`.
 const MIN_TRIAL_NS: u64 = 100_000_000;
 /// A hundred years.
@@ -198,16 +196,12 @@ fn not_ours(name: &str) -> Refusal {
         let text = format!("{name}: `cc load` takes parameters apart from the name; write {control}{params}");
         return Refusal::bad_input(text);
     }
-    let mut known: Vec<&str> = ccload::names().collect();
-    let likeness = |control: &str| strsim::jaro(name, control);
-    let nearest = known.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-    if let Some(nearest) = nearest.filter(|control| likeness(control) > MIN_LIKENESS) {
-        let text = format!("there is no control named {name}; did you mean {nearest}? `brobust cc list` lists all");
-        return Refusal::bad_input(text);
-    }
-    // Shadows are for comparisons, and nobody's first choice.
-    known.sort_by_key(|control| (control.ends_with("_shadow"), *control));
-    Refusal::bad_input(format!("there is no control named {name}; the controls are {}", known.join(", ")))
+    not_known(name, || {
+        let mut known: Vec<&str> = ccload::names().collect();
+        // Shadows are for comparisons, and nobody's first choice.
+        known.sort_by_key(|control| (control.ends_with("_shadow"), *control));
+        format!("there is no control named {name}; the controls are {}", known.join(", "))
+    })
 }
 
 fn duration_ns(text: &str) -> Result<u64, String> {

@@ -26,6 +26,8 @@ use crate::Outcome;
 
 /// What help calls an argument that is the name of a control. Completion offers ours there.
 pub const CONTROL: &str = "CONTROL";
+/// A name that is at least so like another one (1: equal) is taken for a slip of the pen: bbr_stedy, 0.97, not brb_mars.
+const MIN_LIKENESS: f64 = 0.9;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -97,6 +99,16 @@ fn print(json: bool, record: &Value, text: &str) -> Outcome {
         true => output::record(record),
         false => text.lines().try_for_each(|line| output::line(&printable(line))),
     }
+}
+
+/// Refuses a name that none of our controls has: with the one that may have been meant, or in other words.
+fn not_known(name: &str, otherwise: impl FnOnce() -> String) -> Refusal {
+    let likeness = |control: &str| strsim::jaro(name, control);
+    let nearest = ccload::names().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    Refusal::bad_input(match nearest.filter(|control| likeness(control) > MIN_LIKENESS) {
+        Some(meant) => format!("there is no control named {name}; did you mean {meant}? `brobust cc list` lists all"),
+        None => otherwise(),
+    })
 }
 
 fn refused(refusal: ccload::Refusal) -> Refusal {

@@ -1,11 +1,10 @@
 //! `brobust cc params`: the parameters of a control.
 
 use brobust_cc::Offered;
-use brobust_host::Refusal;
 use clap::Args;
 use serde::Serialize;
 
-use super::CONTROL;
+use super::{not_known, CONTROL};
 use crate::output::{self, Align};
 use crate::Outcome;
 
@@ -29,7 +28,7 @@ struct Row {
 }
 
 pub fn run(options: &Options) -> Outcome {
-    let offered = Offered::find(&options.name).map_err(|error| Refusal::bad_input(error.to_string()))?;
+    let offered = Offered::find(&options.name).map_err(|error| not_known(&options.name, || error.to_string()))?;
     let rows = offered.params().into_iter().map(|param| {
         let [value, min, max] = [param.default, param.min, param.max].map(|value| param.show(value));
         Row { name: param.name, value, min, max, help: param.help }

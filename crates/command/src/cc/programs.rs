@@ -4,7 +4,7 @@ use brobust_ccload as ccload;
 use brobust_host::Refusal;
 use clap::Args;
 
-use super::{refused, CONTROL};
+use super::{not_known, refused, CONTROL};
 use crate::output::{self, Align};
 use crate::Outcome;
 
@@ -25,6 +25,7 @@ pub fn run(options: &Options) -> Outcome {
             "reading the programs of a congestion control takes root, or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: \
              run this with sudo",
         ),
+        ccload::Refusal::Unknown { .. } => not_known(&options.name, || refusal.to_string()),
         refusal => refused(refusal),
     })?;
     if options.json {

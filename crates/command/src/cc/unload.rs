@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::changes::{self, Holders};
 use super::defaults::{self, Having};
-use super::{clean_up, print, CONTROL};
+use super::{clean_up, not_known, print, CONTROL};
 use crate::{interrupt, Outcome};
 
 #[derive(Args)]
@@ -34,10 +34,12 @@ pub fn run(options: &Options) -> Outcome {
         return Err(Refusal::bad_input("give the name of one congestion control, or --all").into());
     }
     if let Some(name) = options.name.as_ref().filter(|name| !ccload::names().any(|known| known == name.as_str())) {
-        let text = format!(
-            "'{name}' is not loaded by brobust, which has no such congestion control; `brobust cc list` lists them"
-        );
-        return Err(Refusal::bad_input(text).into());
+        let otherwise = || {
+            format!(
+                "'{name}' is not loaded by brobust, which has no such congestion control; `brobust cc list` lists them"
+            )
+        };
+        return Err(not_known(name, otherwise).into());
     }
     // A signal in the middle must not leave half of it.
     interrupt::catch();
