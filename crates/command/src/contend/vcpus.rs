@@ -229,13 +229,18 @@ fn named(processes: &[Process], option: &str, name: &str) -> Result<i32> {
 fn guest_name(command: &[String]) -> (String, bool) {
     for pair in command.windows(2) {
         if pair[0] == "-name" || pair[0] == "--name" {
-            let mut fields = pair[1].split(',');
-            let libvirts = pair[1].split(',').find_map(|field| field.strip_prefix("guest="));
-            let name = libvirts.or(fields.next()).unwrap_or_default();
+            let fields = fields(&pair[1]);
+            let libvirts = fields.iter().find_map(|field| field.strip_prefix("guest="));
+            let name = libvirts.or(fields.first().map(String::as_str)).unwrap_or_default();
             return (name.into(), libvirts.is_some());
         }
     }
     (String::new(), false)
+}
+
+/// Splits an option of QEMU at its commas. A value's own comma is written twice, and a word of a command has no NUL.
+fn fields(option: &str) -> Vec<String> {
+    option.replace(",,", "\0").split(',').map(|field| field.replace('\0', ",")).collect()
 }
 
 /// Returns names by thread id; none where there is no such process.
@@ -322,12 +327,14 @@ mod tests {
     #[test]
     fn vms_are_known_by_the_names_that_they_were_started_with() {
         // Command lines as of libvirt 9.0 and QEMU 7.2.
-        let started: [(i32, &[&str]); 5] = [
+        let started: [(i32, &[&str]); 7] = [
             (11, &["/usr/bin/qemu-system-x86_64", "-name", "guest=web-1,debug-threads=on", "-S"]),
             (12, &["qemu-system-x86_64", "-m", "64", "-name", "lab"]),
             (13, &["qemu-system-x86_64", "-name", "twin"]),
             (14, &["qemu-system-x86_64", "-name", "twin,debug-threads=on"]),
             (15, &["qemu-system-x86_64", "-m", "64"]),
+            (16, &["qemu-system-x86_64", "-name", "a,,b"]),
+            (17, &["qemu-system-x86_64", "-name", "guest=a,,,debug-threads=on"]),
         ];
         let processes = started.map(|(pid, words)| Process {
             pid,
@@ -338,11 +345,13 @@ mod tests {
         assert_eq!(named(&processes, "--libvirt", "web-1"), Ok(11));
         assert_eq!(named(&processes, "--qemu", "web-1"), Ok(11));
         assert_eq!(named(&processes, "--qemu", "lab"), Ok(12));
+        assert_eq!(named(&processes, "--qemu", "a,b"), Ok(16), "QEMU takes two commas for one");
+        assert_eq!(named(&processes, "--libvirt", "a,"), Ok(17));
         let refused = |option, name| named(&processes, option, name).unwrap_err().text;
-        assert_eq!(refused("--libvirt", "lab"), "--libvirt: no running VM is called 'lab'; there is web-1");
+        assert_eq!(refused("--libvirt", "lab"), "--libvirt: no running VM is called 'lab'; there is a,, web-1");
         assert!(refused("--qemu", "").starts_with("--qemu: no running VM is called ''"), "not the one without a name");
         assert!(refused("--qemu", "twin").ends_with("called 'twin'; give --pid with one of [13, 14]"));
-        assert!(refused("--qemu", "db").ends_with("there is lab, one without a name, twin, web-1"));
+        assert!(refused("--qemu", "db").ends_with("there is a,, a,b, lab, one without a name, twin, web-1"));
     }
 
     #[test]
