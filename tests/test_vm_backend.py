@@ -118,6 +118,12 @@ def test_guests_that_do_not_get_ready_are_booted_again(backend: Backend, monkeyp
     assert (row["outcome"], row["guest_restarts"], backend.boots) == ("ok", 1, 2)
 
 
+def test_guests_that_are_asked_before_any_run_are_booted_again_if_they_do_not_get_ready(backend: Backend) -> None:
+    backend.agent = SimpleNamespace(run=lambda *command, **_: f"ran {command[0]}")
+    backend.bad_boots = 2
+    assert (backend.ask_sender("ls", kernel="debian"), backend.boots) == ("ran ls", 3)
+
+
 def test_a_program_beside_a_run_is_started_again_with_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     spawned: list[str] = []
     backend.agent = SimpleNamespace(

@@ -335,7 +335,9 @@ class VmBackend(Backend):
         return self._running(kernel).path.agent.run(*command, timeout=60)
 
     def _running(self, kernel: str | None) -> Testbed:
-        return self._booted(kernel, "auto") if kernel is not None else self.testbed
+        if kernel is None:
+            return self.testbed
+        return self._in_living_guests(kernel, "auto", lambda testbed: testbed, 1)[0]
 
     @property
     def testbed(self) -> Testbed:
