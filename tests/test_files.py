@@ -238,3 +238,17 @@ def test_toml_that_is_nested_deep_is_refused_at_once(tmp_path: Path, deep: str) 
     (file := tmp_path / "deep.toml").write_text(deep)
     with pytest.raises(BadInput, match="nested more than 20 deep"):
         files.read_toml(file)
+
+
+def test_a_directory_into_which_nothing_could_be_written_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.check_directory("--out", tmp_path / "new" / "below")
+    (tmp_path / "file").touch()
+    for name, words in (("file", "is no directory"), ("file/below", "file is no directory"), ("x" * 400, "too long")):
+        with pytest.raises(BadInput, match=words):
+            files.check_directory("--out", tmp_path / name)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(BadInput, match=f"--out {tmp_path}/new: {tmp_path} cannot be written; give another directory"):
+        files.check_directory("--out", tmp_path / "new")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

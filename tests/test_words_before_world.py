@@ -150,6 +150,7 @@ REFUSED = {
     "demo --out other": "other runs",
     "demo --out unsampled.toml": "unsampled.toml is no directory",
     "plot nowhere --out figures": "nowhere",
+    "plot runs --out unsampled.toml": "unsampled.toml is no directory",
     "trace nowhere": "nowhere",
     "explain nowhere": "nowhere",
     "explore nowhere": "nowhere",

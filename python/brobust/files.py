@@ -352,6 +352,18 @@ def make_directory(directory: Path) -> None:
         _sync_directory(directory.parent)
 
 
+def check_directory(option: str, directory: Path) -> None:
+    """Refuse an option's directory into which nothing could be written, or which cannot be made. Nothing is made."""
+    try:
+        nearest = next(one for one in (directory, *directory.parents) if one.exists())
+    except OSError as error:  # a name of 400 letters
+        raise BadInput(f"{option} {directory}: cannot be written ({reason(error)})") from None
+    if not nearest.is_dir():
+        raise BadInput(f"{option} {directory}: {nearest} is no directory; give another name")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise BadInput(f"{option} {directory}: {nearest} cannot be written; give another directory")
+
+
 def remove_scratch(directory: Path) -> None:
     """Remove the half-written files that killed processes left in this directory. The caller must know that no other
     process is writing there."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brobust import extras
+from brobust import extras, files
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
@@ -28,6 +28,7 @@ def plot(
 
     opened = Dataset.open(dataset)
     if out is not None:
+        files.check_directory("--out", out)
         extras.require("--out")
     draw(opened, x, out or dataset)
 

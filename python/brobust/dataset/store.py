@@ -371,10 +371,8 @@ def _as_documented(table: pl.DataFrame, columns: Mapping[str, Column]) -> pl.Dat
 
 
 def _refuse_files_of_others(directory: Path) -> None:
-    nearest = next(one for one in (directory, *directory.parents) if one.exists())
-    if not nearest.is_dir():
-        raise BadInput(f"--out {directory}: {nearest} is no directory; give another name")
-    there = {entry.name for entry in directory.iterdir()} if nearest == directory else set()
+    files.check_directory("--out", directory)
+    there = {entry.name for entry in directory.iterdir()} if directory.exists() else set()
     if "dataset.json" in there:
         raise BadInput(f"{directory} already holds a dataset; add --resume to complete it or give another --out")
     if there and LOCK not in there:  # a lock is there if a dataset was interrupted while it was begun
