@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from brobust import _core
+from brobust.cli.options import listed
 from brobust.errors import BadInput
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
@@ -45,8 +46,10 @@ def compare(
         raise BadInput("give two congestion controls, or none to compare all of ours that have a kernel equivalent")
     pairs = [(first, second)] if first is not None and second is not None else list(packets.EQUIVALENTS.items())
     names = _chosen(case, quick, cases.VIRTUAL, cases.VIRTUAL_QUICK)
-    one, _, other = (kernel or "").partition(",")
-    compared = packets.compare(pairs, names, (one or None, other or one or None))
+    kernels: Sequence[str | None] = [None] if kernel is None else listed("--kernel", kernel)
+    if len(kernels) > 2:
+        raise BadInput(f"--kernel: {kernel!r} are more than two; give one for both controls, or ONE,OTHER")
+    compared = packets.compare(pairs, names, (kernels[0], kernels[-1]))
     differ = 0
     for result in _counted(compared, len(pairs) * len(names)):
         differ += result.difference is not None

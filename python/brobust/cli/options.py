@@ -105,12 +105,14 @@ def grid_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             inner = fields.setdefault(table, {}) if table else fields
             row = FIELDS[name]
             may_be_list = isinstance(value, str) and (row.is_axis or row.takes_one_value) and row.kind is not COMMAND
-            inner[key] = _listed(row.option, value) if may_be_list else value  # Grid says what takes one value
+            values = listed(row.option, value) if may_be_list else [value]
+            inner[key] = values if len(values) > 1 else values[0]  # Grid says what takes one value
     return fields
 
 
-def _listed(option: str, text: str) -> list[str] | str:
+def listed(option: str, text: str) -> list[str]:
+    """Return the values between an option's commas; refuse empty ones."""
     parts = [part.strip() for part in text.split(",")]
     if "" in parts:
         raise BadInput(f"{option}: {text!r} has an empty element; write for example a,b")
-    return parts if len(parts) > 1 else parts[0]
+    return parts

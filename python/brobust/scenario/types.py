@@ -83,7 +83,10 @@ RttChanges = Annotated[
 
 
 def _files(given: object) -> object:
-    return given.split(",") if isinstance(given, str) else given
+    names = given.split(",") if isinstance(given, str) else given
+    if isinstance(names, list) and "" in names:
+        raise ValueError(f"{','.join(map(str, names))!r} has an empty name; write for example a,b")
+    return names
 
 
 Files = Annotated[tuple[str, ...], BeforeValidator(_files), PlainSerializer(list)]
