@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 
-use brobust_host::{printable, reason, Refusal};
+use brobust_host::{printable, reason, without_numbers, Refusal};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 
@@ -116,7 +116,7 @@ pub fn terminal_width() -> Option<usize> {
 /// Says something to the user that is no result.
 pub fn remark(text: &str) {
     // Not eprintln!, which panics where the terminal is gone.
-    let _ = writeln!(io::stderr(), "brobust: {}", printable(text));
+    let _ = writeln!(io::stderr(), "brobust: {}", printable(&without_numbers(text)));
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub mod units;
 
 pub use leftovers::{clean, leftovers, undo, Leftover};
 pub use owner::Owner;
-pub use refusal::{as_root, reason, Kind, Refusal, Result};
+pub use refusal::{as_root, reason, without_numbers, Kind, Refusal, Result};
 pub use runtime::{pid_namespace, sees_processes_of, Runtime};
 pub use session::{busy_cpus, refuse_held, refuse_without_spare, Session};
 pub use steps::Step;

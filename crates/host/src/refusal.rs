@@ -46,8 +46,14 @@ impl Refusal {
 
 /// Returns what the system says about an error, without its number: `permission denied`.
 pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+    without_numbers(&error.to_string()).to_lowercase()
+}
+
+/// Returns a sentence without the numbers that Rust puts behind the system's words: ` (os error 11)`.
+pub fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |said, part| said + part.split_once(')').map_or("", |(_, after)| after))
 }
 
 /// Returns the end of a sentence about an error: that root may do it, where that is what is wrong.
@@ -60,4 +66,19 @@ pub fn as_root(error: &io::Error) -> &'static str {
 
 pub(crate) fn cannot_access(file: &Path, error: &io::Error) -> Refusal {
     Refusal::missing_support(format!("{}: {}", file.display(), reason(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_numbers;
+    use std::io;
+
+    #[test]
+    fn what_the_system_says_stands_without_its_number() {
+        let error = io::Error::from_raw_os_error(libc::EAGAIN);
+        let said = without_numbers(&format!("starting a thread: {error} (twice: {error}); end others"));
+        let words = "Resource temporarily unavailable";
+        assert_eq!(said, format!("starting a thread: {words} (twice: {words}); end others"));
+        assert_eq!(without_numbers("nothing (of it)"), "nothing (of it)");
+    }
 }

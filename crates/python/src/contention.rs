@@ -1,5 +1,6 @@
 //! `brobust-contention` for Python.
 use brobust_contention as contention;
+use brobust_host::without_numbers;
 use brobust_timeline::{Schedule, Slices};
 use contention::{ContentionRequest, Promise, Target, Ticks, Tid};
 use pyo3::create_exception;
@@ -32,7 +33,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub fn unlocked<T: Send>(py: Python<'_>, call: impl FnOnce() -> contention::Result<T> + Send) -> PyResult<T> {
     py.detach(call).map_err(|error| match error {
         contention::ContentionError::Refused(refusal) => refusals::raise(py, &refusal),
-        error => ContentionError::new_err(error.to_string()),
+        error => ContentionError::new_err(without_numbers(&error.to_string())),
     })
 }
 

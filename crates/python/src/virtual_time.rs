@@ -5,6 +5,7 @@ use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use brobust_host::without_numbers;
 use brobust_virtual::{Column, Error, FlowResult, Outcome, ProgramResult, Scenario, Table};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
@@ -56,7 +57,9 @@ impl VirtualRun {
         }
         match py.detach(|| worker.join()) {
             Ok(Ok(outcome)) => dictionary(py, outcome),
-            Ok(Err(error)) => Err(os_error(&error).unwrap_or_else(|| VirtualError::new_err(error.to_string()))),
+            Ok(Err(error)) => {
+                Err(os_error(&error).unwrap_or_else(|| VirtualError::new_err(without_numbers(&error.to_string()))))
+            }
             Err(_) => Err(PyRuntimeError::new_err("the run in virtual time panicked")),
         }
     }
@@ -72,10 +75,9 @@ fn syscall_names() -> HashMap<u32, &'static str> {
 fn os_error(error: &Error) -> Option<PyErr> {
     let (Error::Io { source, .. } | Error::Write { source, .. }) = error else { return None };
     let number = source.raw_os_error()?;
-    let why = |text: String| text.split(" (os error").next().unwrap_or_default().to_owned();
     Some(match error {
-        Error::Write { file, .. } => PyOSError::new_err((number, why(source.to_string()), file.clone())),
-        _ => PyOSError::new_err((number, why(error.to_string()))),
+        Error::Write { file, .. } => PyOSError::new_err((number, without_numbers(&source.to_string()), file.clone())),
+        _ => PyOSError::new_err((number, without_numbers(&error.to_string()))),
     })
 }
 

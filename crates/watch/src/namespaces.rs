@@ -3,7 +3,7 @@
 use std::fmt;
 
 use brobust_host::namespaces::{every, what_helps, Found, Name, Namespace, NotEntered};
-use brobust_host::reason;
+use brobust_host::{reason, without_numbers};
 use brobust_sockdiag::SockDiag;
 use nix::unistd::geteuid;
 
@@ -52,14 +52,14 @@ pub fn label(namespace: &Namespace) -> String {
 
 /// Says what is wrong with the namespace of this name.
 pub fn of(name: &str, error: &impl fmt::Display) -> String {
-    format!("network namespace {name}: {error}")
+    format!("network namespace {name}: {}", without_numbers(&error.to_string()))
 }
 
 /// Opens a socket in the namespace. A socket keeps the namespace in which it was opened. None: the namespace has gone
 /// since it was found. The error says what is wrong.
 pub fn open(namespace: &Namespace) -> Result<Option<SockDiag>, String> {
     match namespace.inside(SockDiag::open) {
-        Ok(opened) => opened.map(Some).map_err(|error| error.to_string()),
+        Ok(opened) => opened.map(Some).map_err(|error| without_numbers(&error.to_string())),
         Err(NotEntered::Gone) => Ok(None),
         Err(outside) => Err(of(&label(namespace), &outside)),
     }
@@ -71,6 +71,13 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn what_the_system_says_of_a_namespace_has_no_number_of_rusts() {
+        let error = brobust_sockdiag::Error::Refused(std::io::Error::from_raw_os_error(1));
+        let said = "network namespace web: the kernel refused the request for TCP sockets: Operation not permitted";
+        assert_eq!(of("web", &error), said);
+    }
 
     #[test]
     #[ignore = "needs root"]

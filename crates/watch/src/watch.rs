@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brobust_host::{Refusal, Result};
+use brobust_host::{without_numbers, Refusal, Result};
 use brobust_sockdiag::{Error, Filter, SockDiag};
 use nix::sys::resource::{getrlimit, Resource};
 use nix::time::{clock_gettime, ClockId};
@@ -138,7 +138,7 @@ impl Watch {
                     _ => namespace.sockets = None,
                 }
                 unread.push(match namespace.name.as_str() {
-                    "" => error.to_string(),
+                    "" => without_numbers(&error.to_string()),
                     name => of_namespace(name, &error),
                 });
             }
