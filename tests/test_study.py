@@ -31,7 +31,7 @@ from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
 from brobust.study.model import Figure
 from browser import CHROMIUM, Browser
-from conftest import BROBUST, Brobust, json_lines
+from conftest import BROBUST, Brobust, json_lines, refused
 
 STUDIES = [study for paper in papers() for study in model.of_paper(paper)]
 
@@ -817,6 +817,18 @@ def test_papers_and_figures_are_refused_by_those_there_are() -> None:
         model.of_paper("3brobust")
     with pytest.raises(BadInput, match="it has 1, 4"):
         model.of_paper("2brobust", ["3"])
+
+
+def test_a_figure_alone_does_not_replace_claims_and_report_of_more_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "reproduction.json").write_text('{"figures": ["4", "10", "12"]}')
+    words = ("reproduce", "2brobust", "--figure", "10", "--out", str(tmp_path))
+    assert "holds the claims and the report of figure 4, 12, too, which would be replaced" in refused(capsys, *words)
+    sweep._check_replaced(tmp_path, ["4", "10", "12", "13"])
+    for nothing in ("[]", "{"):  # nothing that it wrote
+        (tmp_path / "reproduction.json").write_text(nothing)
+        sweep._check_replaced(tmp_path, ["10"])
 
 
 @pytest.mark.virtual

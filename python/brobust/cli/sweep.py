@@ -126,6 +126,8 @@ def reproduce(
     grids = model.grids(studies, scale, backend)
     grid = Grid.together([of_it for _, of_it in grids])
     _check_written(grid, directory / "data", jobs, cluster, insecure)
+    if figure and not dry_run:
+        _check_replaced(directory, figure)
     notes = [note for study, of_it in grids for note in drawing.check(study, of_it.as_written)]
     if not dry_run:
         extras.require("brobust reproduce")
@@ -231,6 +233,21 @@ def _check_written(
         from brobust.series.cluster import refuse_exposed
 
         refuse_exposed(cluster)
+
+
+def _check_replaced(directory: Path, figures: Sequence[str]) -> None:
+    """Refuse a directory with a reproduction of more figures than these: its claims and its report would be those of
+    these alone."""
+    try:
+        about = files.read_json(directory / "reproduction.json")
+    except BadInput:  # nothing is finished there
+        return
+    there = about.get("figures") if isinstance(about, dict) else None
+    if isinstance(there, list) and (others := [str(one) for one in there if one not in figures]):
+        raise BadInput(
+            f"--figure: {directory} holds the claims and the report of figure {', '.join(others)}, too, which would be "
+            "replaced; ask for these, too, or leave --figure out: what is measured is only drawn; or give another --out"
+        )
 
 
 def _asked_for(studies: Sequence[Study], kernels: Sequence[str] | None, settings: Sequence[str] | None) -> list[Study]:
