@@ -162,6 +162,11 @@ class TestRefusals:
         Grid.from_flags({**given, "programs": {**of_programs, "sender": "iperf3 -C {cc}"}})
         Grid.from_flags({**given, "flows": [flows[0], {"cc": "bbr", "start": "1s"}]})
 
+    def test_what_calls_cost_iperf3_tells_its_scenarios_apart(self) -> None:
+        given = {"traffic": "iperf3", "flows": {"cc": "bbr"}, "contention": {"share": 1}, "kernel": "virtual-6.12"}
+        usual, slow = Grid.from_flags({**given, "programs": {"call_time": ["1us", "10us"]}}).scenarios
+        assert usual.hash == Grid.from_flags(given).scenarios[0].hash == "a4162398df2b" != slow.hash
+
     def test_programs_and_other_traffic_exclude_each_other(self) -> None:
         given = {"programs": {"sender": SENDER, "receiver": RECEIVER}}
         assert Grid.from_flags(given).scenarios[0].traffic == "programs"

@@ -162,7 +162,8 @@ class Scenario(Table):
             for table, (key, nothing) in itertools.product(tables[name], later.items()):
                 if table[key] == nothing:
                     del table[key]
-        if self.traffic in ("brobust", "iperf3"):
+        # Of iperf3 it says what its calls cost, if that is not what a call costs anyway.
+        if self.traffic == "brobust" or (self.traffic == "iperf3" and self.programs == Programs()):
             del fields["programs"]
         if self.cross_traffic.load == 0:
             del fields["cross_traffic"]
