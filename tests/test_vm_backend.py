@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import pytest
 
+from brobust import files
 from brobust.backends import base, real_time, vm
 from brobust.backends.vm import VmBackend
 from brobust.dataset import Measured
 from brobust.errors import GuestDied, MissingSupport, RunFailed
 from brobust.host import cpus
 from brobust.host.session import Session
+from brobust.kernels.virtual import VirtualKernel
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
@@ -214,6 +216,21 @@ def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line()
     guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
     with pytest.raises(MissingSupport, match=r"^pacing: 'kept' needs .*, which debian-6.12 lacks; give kernel, or"):
         guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kept"))
+
+
+def test_what_a_killed_process_has_made_half_of_an_image_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
+    monkeypatch.setattr(image, "find_program", lambda *_: image.INIT)
+    monkeypatch.setattr(image, "host_program", lambda: image.INIT)
+    monkeypatch.setattr(image, "_fill", lambda root, *_: root.mkdir())
+    monkeypatch.setattr(image, "_pack", lambda _, made: made.touch())
+    left = tmp_path / "images" / f"{files._TEMPORARY}left"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    built = image.build(cast(VirtualKernel, SimpleNamespace(release="6.12")))
+    assert list(left.parent.iterdir()) == [built]
 
 
 def test_of_the_guests_images_those_used_last_are_kept(tmp_path: Path) -> None:

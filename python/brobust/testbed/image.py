@@ -12,12 +12,11 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from brobust import files
-from brobust.host.cache import cache_directory
+from brobust.host.cache import cache_directory, scratch_beside
 from brobust.host.libraries import shared_libraries
 from brobust.host.programs import find_program, host_program
 from brobust.kernels import compression
@@ -73,17 +72,14 @@ def build(kernel: Kernel | VirtualKernel, more: Mapping[str, Path] | None = None
     with contextlib.suppress(FileNotFoundError):
         os.utime(image)  # it is used
         return image
-    files.make_directory(image.parent)
     for stale in image.parent.glob(f"{name}-*.cpio"):
         stale.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(dir=image.parent) as scratch:
-        root = Path(scratch) / "root"
+    with scratch_beside(image) as scratch:
         try:
-            with files.writing_to(image.parent):
-                _fill(root, kernel, programs)
-                _pack(root, Path(scratch) / "image.cpio")
-                (Path(scratch) / "image.cpio").rename(image)
-                _keep_the_last_used(image.parent)
+            _fill(scratch / "root", kernel, programs)
+            _pack(scratch / "root", scratch / "image.cpio")
+            (scratch / "image.cpio").rename(image)
+            _keep_the_last_used(image.parent)
         except subprocess.CalledProcessError as error:
             check_room((error.stderr or b"").decode(errors="replace"), image.parent)
             raise
@@ -139,7 +135,8 @@ def _fill(root: Path, kernel: Kernel | VirtualKernel, programs: dict[str, Path])
         _copy_modules(target, kernel)
     else:
         (target / "modules.builtin").write_text("".join(f"kernel/{name}.ko\n" for name in MODULES))
-    subprocess.run(["depmod", "-b", str(root), kernel.release], check=True, capture_output=True)
+    command = ["depmod", "-b", str(root), kernel.release]
+    subprocess.run(command, executable=find_program("depmod", "kmod"), check=True, capture_output=True)
 
 
 def _copy_modules(target: Path, kernel: Kernel) -> None:
@@ -157,6 +154,6 @@ def _pack(root: Path, image: Path) -> None:
     names = "\n".join([".", *sorted(str(p.relative_to(root)) for p in root.rglob("*"))])
     with image.open("wb") as out:
         subprocess.run(
-            ["cpio", "-o", "-H", "newc", "--quiet", "-R", "0:0"],
+            ["cpio", "-o", "-H", "newc", "--quiet", "-R", "0:0"], executable=find_program("cpio", "cpio"),
             cwd=root, input=names.encode(), stdout=out, stderr=subprocess.PIPE, check=True,
         )  # fmt: skip
