@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 
-from brobust.errors import RunFailed
+from brobust.errors import MissingSupport, RunFailed
 from brobust.host.programs import host_program
+from brobust.host.session import Session
 from brobust.testbed import agent as agents
 from brobust.testbed import console as consoles
 from brobust.testbed import qemu
@@ -262,6 +264,19 @@ def test_a_guest_that_is_only_slow_is_not_dead() -> None:
         with pytest.raises(RunFailed, match="no answer within"):
             guest.agent._ask({"ping": True}, 0.2)
         assert not guest.died()
+
+
+@pytest.mark.parametrize(("lacks", "package"), [("setpriv", "util-linux"), (qemu.QEMU, "qemu-system-x86")])
+def test_a_guest_without_a_program_that_starts_it_is_refused_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, package: str
+) -> None:
+    for program in {"nice", "setpriv", qemu.QEMU} - {lacks}:
+        (tmp_path / program).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with contextlib.ExitStack() as stack:
+        wires = qemu.Wires.open(qemu.GuestConfig("test", tap="", mac=""), "", stack)
+        with pytest.raises(MissingSupport, match=rf"^{lacks} is not installed; .*`apt-get install {package}`$"):
+            qemu.started(["setpriv", "--", qemu.QEMU], wires, [], cast(Session, None))
 
 
 STARTS_AND_WAITS = """

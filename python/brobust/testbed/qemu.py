@@ -39,6 +39,14 @@ BOOT_SECONDS = 60.0
 # Guests have priority over the host's other work, so that an undisturbed sender really is undisturbed.
 NICE = "-15"
 USER = "nobody"
+# The programs by which a guest is started, and the Debian package of each.
+PROGRAMS = {
+    "nice": "coreutils",
+    "setpriv": "util-linux",
+    "nsenter": "util-linux",
+    "taskset": "util-linux",
+    QEMU: "qemu-system-x86",
+}
 # elevateprivileges and spawn forbid setuid and other programs; resourcecontrol forbids QEMU to change the priorities
 # and CPUs that we set.
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
@@ -157,17 +165,17 @@ class Guest:
 def started(
     command: list[str], wires: Wires, files: list[int], session: Session, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a guest's process, which inherits its ends of the wires and these files, and which the session ends. If the
-    program is not installed, refuse."""
-    try:
-        process = subprocess.Popen(
-            ["nice", "-n", str(int(NICE) - os.nice(0)), *command],  # `nice` adds to ours
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            pass_fds=[*wires.theirs, *files], start_new_session=True, env=environment,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        wires.close()
-        raise MissingSupport(f"{error.filename} is not installed; run `make setup`") from None
+    """Start a guest's process, which inherits its ends of the wires and these files, and which the session ends. If one
+    of the programs by which it is started is not installed, refuse."""
+    command = ["nice", "-n", str(int(NICE) - os.nice(0)), *command]  # `nice` adds to ours
+    for program, package in PROGRAMS.items():
+        if program in command and shutil.which(program) is None:
+            wires.close()
+            raise MissingSupport(f"{program} is not installed; run `make setup` or `apt-get install {package}`")
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        pass_fds=[*wires.theirs, *files], start_new_session=True, env=environment,
+    )  # fmt: skip
     session.record_process(process.pid)
     cpus.weigh_session(process.pid, NICE)
     return process
