@@ -28,11 +28,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Output:
-    """The exit status and the output of a command."""
+    """The exit status and the output of a command, and whether it was ended because its time was up."""
 
     status: int
     stdout: str
     stderr: str
+    timed_out: bool
 
 
 class Agent:
@@ -78,6 +79,8 @@ class Agent:
     def run(self, *argv: str, timeout: float = 30) -> str:
         """Run a command to its end and return what it printed; if it fails, raise RunFailed with its last line."""
         output = self.try_run(*argv, timeout=timeout)
+        if output.timed_out:
+            raise RunFailed(f"{self.name}: `{' '.join(argv)}` did not end within {timeout:g} s")
         if output.status != 0:
             last = last_line(output.stderr.strip() or output.stdout)
             raise RunFailed(f"{self.name}: `{' '.join(argv)}` failed with status {output.status}: {last}")
@@ -122,7 +125,10 @@ class Agent:
         if reply.get("truncated"):
             raise RunFailed(f"{self.name}: a command printed more than 64 MiB, the most that its agent keeps")
         return Output(
-            self._field(reply, "status", int), self._field(reply, "stdout", str), self._field(reply, "stderr", str)
+            status=self._field(reply, "status", int),
+            stdout=self._field(reply, "stdout", str),
+            stderr=self._field(reply, "stderr", str),
+            timed_out=bool(reply.get("timed_out")),
         )
 
     def _field(self, reply: dict[str, Any], name: str, kind: type[T]) -> T:
