@@ -32,4 +32,4 @@ pub use recorder::Recorder;
 pub use recording::Recording;
 pub use summary::{Distribution, Summary, NOISE_NS};
 pub use tid::Tid;
-pub use verify::{deviation, ContentionRequest, Promise, Ticks, TOLERANCE};
+pub use verify::{deviation, likely_cause, ContentionRequest, Promise, Ticks, TOLERANCE};

@@ -79,22 +79,22 @@ pub fn deviation(request: &ContentionRequest, got: &Summary, ticks: Ticks) -> Op
     // The spread is of interest only where the mean looks right.
     let spread = got.timeslice.filter(|timeslice| has_length && !mean_is_off && is_spread(timeslice, requested_ns));
     let timeslice_is_off = mean_is_off || spread.is_some();
-    if !share_is_off && !timeslice_is_off && unknown_share(got) <= MAX_UNKNOWN_SHARE {
+    let is_too_unknown = unknown_share(got) > MAX_UNKNOWN_SHARE;
+    if !share_is_off && !timeslice_is_off && !is_too_unknown {
         return None;
     }
-    Some(format!(
-        "the vCPU had {} of the CPU in slices of {}{} instead of {} in slices of {}: {}",
-        percent(got.effective_share),
-        time(timeslice_ns.round() as u64),
-        spread.map_or(String::new(), |timeslice| format!(
-            " (a tenth below {}, a tenth above {})",
-            time(timeslice.p10_ns.round() as u64),
-            time(timeslice.p90_ns.round() as u64)
-        )),
-        percent(request.share),
-        time(request.timeslice_ns),
-        likely_cause(request, got, ticks, timeslice_is_off)
-    ))
+    let (mut had, mut asked) = (percent(got.effective_share) + " of the CPU", percent(request.share));
+    if has_length {
+        had += &format!(" in slices of {}", time(timeslice_ns.round() as u64));
+        asked += &format!(" in slices of {}", time(request.timeslice_ns));
+    }
+    if let Some(timeslice) = spread {
+        let [below, above] = [timeslice.p10_ns, timeslice.p90_ns].map(|ns| time(ns.round() as u64));
+        had += &format!(" (a tenth below {below}, a tenth above {above})");
+    }
+    let of_ticks = ticks_too_coarse(request, ticks).filter(|_| timeslice_is_off && !is_too_unknown);
+    let cause = of_ticks.unwrap_or_else(|| likely_cause(got, got.effective_share > request.share));
+    Some(format!("the vCPU had {had} instead of {asked}: {cause}"))
 }
 
 fn is_off(got: f64, requested: f64) -> bool {
@@ -124,7 +124,9 @@ fn asleep(got: &Summary) -> String {
     )
 }
 
-fn likely_cause(request: &ContentionRequest, got: &Summary, ticks: Ticks, timeslice_is_off: bool) -> String {
+/// Says why a thread had another part of the CPU than was asked for: more of it, or less. Sleep hides what is taken, so it is
+/// no cause of less.
+pub fn likely_cause(got: &Summary, had_more: bool) -> String {
     if unknown_share(got) > MAX_UNKNOWN_SHARE {
         return format!(
             "{} events were lost, {} of the time is unknown; lower the load of the host",
@@ -132,18 +134,15 @@ fn likely_cause(request: &ContentionRequest, got: &Summary, ticks: Ticks, timesl
             percent(unknown_share(got))
         );
     }
-    if let Some(cause) = ticks_too_coarse(request, ticks).filter(|_| timeslice_is_off) {
-        return cause;
+    if !had_more {
+        return "other threads of the host want the same CPU; lower the load of the host".into();
     }
     if got.asleep_share > MAX_ASLEEP_SHARE {
         return asleep(got);
     }
-    if got.effective_share > request.share {
-        return "something let the vCPU run beyond its slices (real-time throttling by \
-                kernel.sched_rt_runtime_us, or a changed policy or affinity)"
-            .into();
-    }
-    "other threads of the host want the same CPU; lower the load of the host".into()
+    "something let the vCPU run in its off-times (real-time throttling by kernel.sched_rt_runtime_us, or a changed \
+     policy, affinity or cgroup)"
+        .into()
 }
 
 /// Returns None if ticks are no problem for such timeslices, or not known to be one.
@@ -193,7 +192,8 @@ mod tests {
     fn a_quota_promises_a_share_and_no_slices() {
         let quota = |share| request(Promise::Share, 10 * MS, share);
         assert_eq!(deviation(&quota(0.25), &got(15 * MS, 45 * MS, 0), HZ_250), None);
-        assert!(deviation(&quota(0.5), &got(15 * MS, 45 * MS, 0), HZ_250).is_some());
+        let said = deviation(&quota(0.5), &got(15 * MS, 45 * MS, 0), HZ_250).unwrap();
+        assert!(said.starts_with("the vCPU had 25 % of the CPU instead of 50 %: other threads"), "{said}");
     }
 
     #[test]
@@ -273,6 +273,8 @@ mod tests {
         let request = request(Promise::Timeslices, 10 * MS, 0.25);
         let less = deviation(&request, &got(8 * MS, 32 * MS, 0), HZ_250).unwrap();
         assert!(less.contains("other threads"), "{less}");
+        let sleepy = deviation(&request, &got(8 * MS, 32 * MS, 6 * MS), HZ_250).unwrap();
+        assert!(sleepy.contains("other threads"), "sleep takes no CPU away: {sleepy}");
         let more = deviation(&request, &got(14 * MS, 26 * MS, 0), HZ_250).unwrap();
         assert!(more.contains("sched_rt_runtime_us"), "{more}");
     }
