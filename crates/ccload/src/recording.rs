@@ -9,7 +9,7 @@ use crate::{Refusal, Result};
 /// Calls `each` with each record, oldest first, and removes the records. Those for which there was no room are missing.
 pub fn recorded_calls(name: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
     let map = map_of(name, CALLS_MAP)?;
-    let cannot = |error: libbpf_rs::Error| Refusal::NoMap { name: name.to_owned(), map: error.to_string() };
+    let cannot = |error: libbpf_rs::Error| Refusal::Unread { name: name.to_owned(), reason: error.to_string() };
     let mut builder = RingBufferBuilder::new();
     let take = |record: &[u8]| {
         each(record);

@@ -59,6 +59,9 @@ pub enum Refusal {
     #[error("{name} has no map {map}: load it again, with this version of brobust and with what you want to read")]
     NoMap { name: String, map: String },
 
+    #[error("the calls that {name} has recorded cannot be read ({reason}): please report this with `uname -r`")]
+    Unread { name: String, reason: String },
+
     #[error("{name} is already a congestion control of this kernel: unload it first")]
     NameTaken { name: String },
 
