@@ -21,7 +21,7 @@ pub use objects::{find, names};
 pub use programs::{programs, Program};
 pub use recording::recorded_calls;
 pub use refusal::Refusal;
-pub use registry::{check, load, loaded, pin_path, state_maps, unload, Settings};
+pub use registry::{check, load, loaded, pin_path, unload, Settings, StateMaps};
 pub use shadow::{shadow, Difference, Shadow};
 
 pub type Result<T> = std::result::Result<T, Refusal>;

@@ -1,11 +1,13 @@
 //! Loads, finds and removes controls.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{MapCore, MapHandle, MapType, ObjectBuilder, OpenObject};
 
@@ -97,13 +99,35 @@ pub fn loaded() -> Vec<String> {
     names().filter(is_loaded).map(str::to_owned).collect()
 }
 
-/// Returns the maps in which our controls export their state (struct cc_report in cc/cc.h), for brobust-sockdiag.
-/// Without privilege there are none.
-pub fn state_maps() -> Vec<OwnedFd> {
-    MapInfoIter::default()
-        .filter(|map| map.ty == MapType::SkStorage && map.name.to_str() == Some(STATE_MAP))
-        .filter_map(|map| MapHandle::from_map_id(map.id).ok()?.as_fd().try_clone_to_owned().ok())
-        .collect()
+/// The maps in which our controls export their state (struct cc_report in cc/cc.h), for brobust-sockdiag, found again and
+/// again: others of the host, of which there may be a thousand, are opened once only.
+#[derive(Debug, Default)]
+pub struct StateMaps {
+    /// The ids of those others that there were the last time. The kernel gives ids in turn, so they are still theirs.
+    others: BTreeSet<u32>,
+}
+
+impl StateMaps {
+    /// Opens those of ours that there are now. Without privilege there are none.
+    pub fn open(&mut self) -> Vec<OwnedFd> {
+        let (mut ours, mut others) = (Vec::new(), BTreeSet::new());
+        let mut id = 0;
+        // SAFETY: libbpf writes the id of the next map.
+        while unsafe { sys::bpf_map_get_next_id(id, &mut id) } == 0 {
+            if self.others.contains(&id) {
+                others.insert(id);
+                continue;
+            }
+            let Ok(map) = MapHandle::from_map_id(id) else { continue }; // it has gone
+            if map.map_type() == MapType::SkStorage && map.name() == STATE_MAP {
+                ours.extend(map.as_fd().try_clone_to_owned().ok());
+            } else {
+                others.insert(id);
+            }
+        }
+        self.others = others;
+        ours
+    }
 }
 
 fn prepare_pin(name: &str, pin: &Path) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Loads controls into the running kernel: `-- --ignored`, as root. It is one test, since there is one kernel.
 
-use brobust_ccload::{self as ccload, available, load, pin_path, state_maps, unload, Refusal, Settings};
+use brobust_ccload::{self as ccload, available, load, pin_path, unload, Refusal, Settings, StateMaps};
 use brobust_sockdiag::{Filter, SockDiag};
 
 mod common;
@@ -13,9 +13,9 @@ fn loaded() -> bool {
 }
 
 /// Sends data with the control, and returns the number of acknowledgements that the control reports.
-fn acks_of_a_transfer() -> u64 {
+fn acks_of_a_transfer(state_maps: &mut StateMaps) -> u64 {
     let (client, _server) = transfer(NAME);
-    let mut diag = SockDiag::open().unwrap().with_state_maps(state_maps());
+    let mut diag = SockDiag::open().unwrap().with_state_maps(state_maps.open());
     let remote_port = Some(client.peer_addr().unwrap().port());
     let sockets = diag.dump(&Filter { remote_port, ..Filter::default() }).unwrap();
     assert_eq!(sockets[0].congestion_control.as_deref(), Some(NAME));
@@ -32,6 +32,8 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
         println!("skipped: {NAME} is loaded already, and perhaps in use");
         return;
     }
+    let mut state_maps = StateMaps::default();
+    drop(state_maps.open()); // it remembers those of others
     match load(NAME, &Settings::default()) {
         Err(refusal @ (Refusal::NoBtf | Refusal::NoStructOps | Refusal::NoBbr { .. })) => {
             println!("skipped: {refusal}");
@@ -44,7 +46,8 @@ fn a_control_is_loaded_used_and_removed_without_a_trace() {
     let pin = pin_path(NAME);
     assert!(loaded() && pin.exists());
     assert!(matches!(load(NAME, &Settings::default()), Err(Refusal::NameTaken { .. })));
-    assert!(acks_of_a_transfer() > 0);
+    assert!(acks_of_a_transfer(&mut state_maps) > 0);
+    assert!(!state_maps.open().is_empty(), "it is found again");
     unload(NAME).unwrap();
     assert!(!loaded() && !pin.exists());
     assert!(matches!(unload(NAME), Err(Refusal::NotLoaded { .. })));

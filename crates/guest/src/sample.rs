@@ -132,7 +132,7 @@ struct Sampler {
 impl Sampler {
     fn new(port: u16) -> Result<Sampler> {
         Ok(Sampler {
-            diag: SockDiag::open()?.with_state_maps(ccload::state_maps()),
+            diag: SockDiag::open()?.with_state_maps(ccload::StateMaps::default().open()),
             filter: Filter { remote_port: Some(port), ..Filter::default() },
             known: Vec::new(),
             only_dumps: false,

@@ -34,12 +34,12 @@ pub fn run(options: &Options) -> Result<()> {
         host_root: "/".into(),
     })?;
     let (begun, interval) = (Instant::now(), Duration::from_millis(options.interval_ms));
-    let mut sweeps = Sweeps::new(watch, interval);
+    let (mut sweeps, mut state_maps) = (Sweeps::new(watch, interval), ccload::StateMaps::default());
     for number in 1..=options.count {
         // Not when `sweeps` says it is due: after a sweep during which the guest was off its CPU that is seconds later,
         // and a run lasts only seconds.
         thread::sleep((begun + interval * number).saturating_duration_since(Instant::now()));
-        let sweep = sweeps.sweep(ccload::state_maps(), usize::MAX);
+        let sweep = sweeps.sweep(state_maps.open(), usize::MAX);
         let line = serde_json::to_string(&sweep).context("cannot write the sweep")?;
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write the sweep")?;

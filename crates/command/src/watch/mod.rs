@@ -122,13 +122,13 @@ pub fn run(options: &Options) -> Outcome {
     let settings = Settings { namespaces, filter, window, host_root: options.host_root.clone() };
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
     let mut record = options.record.as_deref().map(Record::new).transpose()?;
-    let mut sweeps = Sweeps::new(watch, interval);
+    let (mut sweeps, mut state_maps) = (Sweeps::new(watch, interval), ccload::StateMaps::default());
     let metrics = address.map(|address| serve(address, options.per_socket)).transpose()?;
     let (mut unread, mut lines) = (Unread::default(), Lines::default());
     let sleep_until = if metrics.is_some() { interrupt::sleep_until } else { sleep_while_read };
     loop {
         sleep_until(sweeps.due())?;
-        let sweep = sweeps.sweep(ccload::state_maps(), top);
+        let sweep = sweeps.sweep(state_maps.open(), top);
         record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
         let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
         let found = if options.once && is_last { verdict(&sweep.report) } else { Ok(()) };
