@@ -120,9 +120,9 @@ def _default_of(places: list[Path]) -> list[str]:
 
 
 @contextmanager
-def _trial(places: list[Path]) -> Iterator[subprocess.Popen[str]]:
+def _trial(places: list[Path], stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
     command = [*BROBUST, "cc", "load", NAME, *_default_of(places)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trial:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as trial:
         assert trial.stdout is not None and trial.stdout.readline().startswith(f"loaded {NAME}")
         yield trial
         trial.wait(timeout=60)
@@ -265,6 +265,20 @@ def test_a_trial_that_another_command_unloads_ends_and_says_so(places: list[Path
         said = trial.stdout.read() if trial.stdout else ""
         assert said.endswith(f"another command has already unloaded {NAME}\n"), said
     assert [_new_socket_gets(place) for place in places] == PREVIOUS
+
+
+@needs_kernel
+def test_a_trial_whose_journal_is_damaged_is_not_called_unloaded_and_its_file_is_named(places: list[Path]) -> None:
+    with _trial(places, stderr=subprocess.PIPE) as trial:
+        JOURNAL.write_text("{")
+        trial.send_signal(signal.SIGINT)
+        said = trial.stderr.read() if trial.stderr else ""
+    assert trial.returncode == 2
+    assert f"{JOURNAL} is damaged" in said and f"`brobust cc unload {NAME}`" in said, said
+    unloaded = _brobust("cc", "unload", NAME)
+    assert unloaded.returncode == 0 and f"{JOURNAL} was damaged" in unloaded.stderr, unloaded.stderr
+    assert {_new_socket_gets(place) for place in places} <= {"cubic", "reno"}
+    assert _is_gone()
 
 
 @needs_kernel

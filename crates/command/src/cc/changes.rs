@@ -11,6 +11,7 @@ use brobust_host::{pid_namespace, sees_processes_of, Owner, Refusal, Result};
 use super::defaults;
 use super::journal::{Journal, Journals};
 use super::refused;
+use crate::output::remark;
 
 /// These replace a previous default that no longer exists.
 const FALLBACKS: [&str; 2] = ["cubic", "reno"];
@@ -93,13 +94,20 @@ pub fn is_recorded(journal: &Journal) -> bool {
     found.map_or(true, |found| found.is_some_and(|found| found.is_of_same_command(journal)))
 }
 
-/// Unloads a control of ours, whichever command loaded it, and returns which sockets still use it.
+/// Unloads a control of ours, whichever command loaded it, and returns which sockets still use it. That its journal is
+/// damaged keeps nobody from it.
 pub fn unload(name: &str) -> Result<Holders> {
     require_loaded(name)?;
     let journals = Journals::of_host();
     journals.require_privilege()?;
     {
         let _turn = journals.turn()?;
+        if let Some(file) = journals.remove_damaged(name)? {
+            let file = file.display();
+            remark(&format!(
+                "{file} was damaged: what {name} has replaced is not known, so the default is cubic, or reno"
+            ));
+        }
         restore_defaults(&journals, name)?;
         if ccload::loaded().iter().any(|known| known == name) {
             ccload::unload(name).map_err(refused)?;
@@ -112,7 +120,7 @@ pub fn unload(name: &str) -> Result<Holders> {
 /// Refuses a control of ours that is not loaded. One that has only a journal counts as loaded.
 pub fn require_loaded(name: &str) -> Result<()> {
     let loaded = ccload::loaded();
-    if loaded.iter().any(|known| known == name) || Journals::of_host().read(name)?.is_some() {
+    if loaded.iter().any(|known| known == name) || Journals::of_host().has(name) {
         return Ok(());
     }
     if ccload::is_module(name) {

@@ -102,14 +102,34 @@ impl Journals {
         files.iter().filter_map(|file| self.read(file.strip_suffix(".json")?).ok()?).collect()
     }
 
-    /// Returns the journal of a control; None if it has none, or a damaged one. That it cannot be read is an error: it
-    /// says what is to be restored.
+    /// Returns the journal of a control; None if it has none. That it cannot be read, or is damaged, is an error: it says
+    /// what is to be restored.
     pub fn read(&self, name: &str) -> Result<Option<Journal>> {
         let file = self.file(name);
         match fs::read(&file) {
-            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|_| {
+                Refusal::missing_support(format!(
+                    "{} is damaged, and only it says which default {name} has replaced; `brobust cc unload {name}` as root \
+                     unloads it and makes cubic, or reno, the default",
+                    file.display()
+                ))
+            }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(cannot(&file, "read", &error)),
+        }
+    }
+
+    /// Whether a control has a journal, be it damaged.
+    pub fn has(&self, name: &str) -> bool {
+        self.file(name).exists()
+    }
+
+    /// Removes the journal of a control if it is damaged, and returns the name of its file then.
+    pub fn remove_damaged(&self, name: &str) -> Result<Option<PathBuf>> {
+        let file = self.file(name);
+        match fs::read(&file) {
+            Ok(text) if serde_json::from_slice::<Journal>(&text).is_err() => self.remove(name).map(|()| Some(file)),
+            _ => Ok(None),
         }
     }
 
@@ -194,6 +214,14 @@ mod tests {
         journals.write(&first).expect("written");
         std::fs::write(directory.join("c.json"), "{").expect("written");
         assert_eq!(journals.all(), [first, second]);
+        let refused = journals.read("c").unwrap_err().text;
+        assert!(refused.contains("c.json is damaged") && refused.contains("`brobust cc unload c`"), "{refused}");
+        assert!(journals.has("c") && !journals.has("e"));
+        assert_eq!(journals.remove_damaged("c"), Ok(Some(directory.join("c.json"))));
+        assert_eq!(
+            (journals.has("c"), journals.remove_damaged("c"), journals.remove_damaged("a")),
+            (false, Ok(None), Ok(None))
+        );
         journals.remove("a").expect("it is there");
         journals.remove("a").expect("that it is gone is what was wanted");
         assert_eq!(journals.read("a"), Ok(None));
