@@ -1,6 +1,7 @@
 //! sched_setattr(2) and sched_getattr(2), which libc has no functions for.
 use std::io;
 use std::mem;
+use std::thread;
 
 use nix::errno::Errno;
 
@@ -63,15 +64,20 @@ impl SchedAttr {
     }
 
     /// Returns those of a thread. An ordinary one has no runtime: what the kernel tells as such since 6.12 is its slice,
-    /// which would be a choice of ours if it were set.
+    /// which would be a choice of ours if it were set ([`chosen_slice`]).
     pub fn of(tid: i32) -> io::Result<Self> {
+        let mut attr = Self::as_told(tid)?;
+        if attr.policy != SCHED_DEADLINE {
+            attr.runtime_ns = 0;
+        }
+        Ok(attr)
+    }
+
+    fn as_told(tid: i32) -> io::Result<Self> {
         let mut attr = Self::default();
         let size = mem::size_of::<Self>();
         // SAFETY: the kernel writes at most `size` bytes into `attr`.
         Errno::result(unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, size, 0) })?;
-        if attr.policy != SCHED_DEADLINE {
-            attr.runtime_ns = 0;
-        }
         Ok(attr)
     }
 
@@ -82,6 +88,28 @@ impl SchedAttr {
         Errno::result(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &self, 0) })?;
         Ok(())
     }
+}
+
+/// Returns the slice that somebody has chosen for an ordinary thread, ns; 0 for none. The kernel tells the slice of each
+/// (6.12 and later), and not whether it is a choice: one that nobody has chosen is as long as that of any such thread.
+pub(crate) fn chosen_slice(tid: i32) -> io::Result<u64> {
+    match SchedAttr::as_told(tid)? {
+        SchedAttr { policy: SCHED_OTHER | SCHED_BATCH, runtime_ns: slice_ns @ 1.., .. } => {
+            Ok(slice_of_nobodys_choice().filter(|usual_ns| *usual_ns != slice_ns).map_or(0, |_| slice_ns))
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Returns the slice of a thread that asks for none: a new one of ours, which would have inherited another. None where that
+/// cannot be started, or may not ask.
+fn slice_of_nobodys_choice() -> Option<u64> {
+    let ask = || {
+        let SchedAttr { nice, .. } = SchedAttr::of(0)?;
+        SchedAttr { policy: SCHED_OTHER, nice, ..SchedAttr::default() }.set(0)?;
+        SchedAttr::as_told(0).map(|attr| attr.runtime_ns)
+    };
+    thread::Builder::new().spawn(ask).ok()?.join().ok()?.ok()
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::owner::start_time;
 use crate::refusal::reason;
-use crate::sched_attr::{SchedAttr, SCHED_DEADLINE};
+use crate::sched_attr::{chosen_slice, SchedAttr, SCHED_DEADLINE};
 use crate::{read_proc, Refusal, Result};
 
-/// Policy, priority, nice value and CPUs of a thread; `started` tells it from a later one with the same id.
+/// Policy, priority, nice value, slice and CPUs of a thread; `started` tells it from a later one with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedThread {
     pub tid: i32,
@@ -24,6 +24,9 @@ pub struct SavedThread {
     flags: u64,
     priority: u32,
     nice: i32,
+    /// ns; 0: nobody has chosen one. Absent in what 0.2.0 has written.
+    #[serde(default)]
+    slice_ns: u64,
 }
 
 impl SavedThread {
@@ -32,8 +35,9 @@ impl SavedThread {
         let started = start_time(tid).ok_or_else(gone)?;
         let SchedAttr { policy, flags, priority, nice, .. } =
             SchedAttr::of(tid).map_err(|error| unread(tid, &error))?;
+        let slice_ns = chosen_slice(tid).map_err(|error| unread(tid, &error))?;
         let cpus = cpus_of(tid).map_err(|error| unread(tid, &error))?;
-        Ok(Self { tid, started, cpus, policy, flags, priority, nice })
+        Ok(Self { tid, started, cpus, policy, flags, priority, nice, slice_ns })
     }
 
     pub fn is_under_deadline(&self) -> bool {
@@ -73,13 +77,13 @@ impl SavedThread {
     }
 
     fn set(&self) -> io::Result<()> {
-        let Self { policy, flags, priority, nice, .. } = *self;
+        let Self { policy, flags, priority, nice, slice_ns, .. } = *self;
         let leaves_deadline = SchedAttr::of(self.tid)?.policy == SCHED_DEADLINE && policy != SCHED_DEADLINE;
         // A killed process may have left it there in its sleep.
         if leaves_deadline && !is_awake(self.tid) {
             shrink_deadline(self.tid);
         }
-        SchedAttr { policy, flags, priority, nice, ..SchedAttr::default() }.set(self.tid)?;
+        SchedAttr { policy, flags, priority, nice, runtime_ns: slice_ns, ..SchedAttr::default() }.set(self.tid)?;
         // A thread of SCHED_IDLE has a nice value, too, which sched_setattr(2) does not set.
         if SchedAttr::of(self.tid)?.nice != nice {
             set_nice(self.tid, nice)?;
@@ -189,6 +193,27 @@ mod tests {
         child.kill().and_then(|()| child.wait()).expect("it has ended");
         found.restore().expect("one that has ended needs nothing");
         assert!(SavedThread::of(pid).unwrap_err().text.contains(&format!("there is no thread {pid}")));
+    }
+
+    #[test]
+    fn a_slice_that_somebody_has_chosen_is_given_back() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep starts");
+        let pid = child.id() as i32;
+        let SchedAttr { nice, .. } = SchedAttr::of(pid).expect("it lives");
+        let found = [0, 5_000_000, 0].map(|runtime_ns| {
+            SchedAttr { nice, runtime_ns, ..SchedAttr::default() }.set(pid).expect("our own child");
+            SavedThread::of(pid).expect("it lives")
+        });
+        let is_altered = found[1].is_altered();
+        found[1].restore().expect("restored");
+        let now = SavedThread::of(pid);
+        child.kill().and_then(|()| child.wait()).expect("it has ended");
+        assert_eq!((found[0].slice_ns, &found[0], now.as_ref()), (0, &found[2], Ok(&found[1])));
+        if is_altered {
+            assert_eq!(found[1].slice_ns, 5_000_000);
+        } else {
+            println!("skipped: this kernel takes no slice for a thread, which came with Linux 6.12");
+        }
     }
 
     #[test]
