@@ -209,7 +209,9 @@ fn orphans<'a>(
     let is_guest = move |process: &&Process| process.name.starts_with("qemu-system") || is_kernel(process);
     processes.iter().filter(is_guest).filter_map(move |process| {
         let owner = owner_of(process)?;
-        (!lives(&owner) && process.parent != owner.pid).then(|| Owner::of(process.pid))
+        // Not whoever has its id by now: it may have ended since all processes were listed.
+        let found = Owner { pid: process.pid, started: process.started };
+        (!lives(&owner) && process.parent != owner.pid).then_some(found)
     })
 }
 
@@ -223,6 +225,7 @@ mod tests {
     fn only_the_qemu_of_a_session_that_is_gone_is_an_orphan() {
         let process = |pid, parent, name: &str, word: &str| Process {
             pid,
+            started: 7,
             parent,
             name: name.into(),
             command: vec!["-qmp".into(), word.into()],
@@ -242,7 +245,8 @@ mod tests {
             },
         ];
         let found: Vec<_> = orphans(&processes, Path::new("/run/there"), |owner| owner.pid == 7).collect();
-        assert_eq!(found.iter().map(|owner| owner.pid).collect::<Vec<_>>(), [11, 17]);
+        let known = |text: &str| text.parse::<Owner>().expect("an owner");
+        assert_eq!(found, [known("11-7"), known("17-7")], "not whoever has these ids now");
     }
 
     #[test]

@@ -19,7 +19,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     pub pid: i32,
-    started: u64,
+    pub(crate) started: u64,
 }
 
 impl Owner {

@@ -8,6 +8,8 @@ use crate::{names, read_proc};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub pid: i32,
+    /// In clock ticks since boot, which tells it from a later one with its id.
+    pub started: u64,
     pub parent: i32,
     pub name: String,
     pub command: Vec<String>,
@@ -24,9 +26,11 @@ pub fn of(pid: i32) -> Option<Process> {
     let stat = read_proc(format!("/proc/{pid}/stat")).ok()?;
     let (head, rest) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
-    let parent = rest.split_whitespace().nth(1)?.parse().ok()?;
+    // proc(5) counts fields from 1; these begin with the third.
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let (parent, started) = (fields.get(4 - 3)?.parse().ok()?, fields.get(22 - 3)?.parse().ok()?);
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    Some(Process { pid, parent, name, command: words(&command) })
+    Some(Process { pid, started, parent, name, command: words(&command) })
 }
 
 /// Each word ends with a null; one that a process has written itself, as nginx does, need not.

@@ -338,6 +338,7 @@ mod tests {
         ];
         let processes = started.map(|(pid, words)| Process {
             pid,
+            started: 1,
             parent: 1,
             name: "qemu-system-x86".into(),
             command: words.iter().map(|word| (*word).to_owned()).collect(),
