@@ -139,7 +139,7 @@ pub fn undo(runtime: &Runtime, directory: &Path) -> Result<Vec<String>> {
     Ok(undo_locked(runtime, directory))
 }
 
-fn undo_locked(runtime: &Runtime, directory: &Path) -> Vec<String> {
+pub(crate) fn undo_locked(runtime: &Runtime, directory: &Path) -> Vec<String> {
     let _ = fs::remove_dir_all(scratch_of(directory));
     let mut problems = undo_recorded(runtime, directory).unwrap_or_else(|refusal| vec![refusal.text]);
     if problems.is_empty() {

@@ -58,6 +58,11 @@ pub type Lock = Flock<File>;
 /// The holder may remove the file; processes that wait for it then create a new one. A second lock on the same file in
 /// one process waits as well.
 pub fn lock(file: &Path, limit: Duration) -> Result<Lock> {
+    lock_while(file, limit, || ())
+}
+
+/// Locks a file as [`lock`] does, and calls `waiting` again and again while another process has it.
+pub(crate) fn lock_while(file: &Path, limit: Duration, mut waiting: impl FnMut()) -> Result<Lock> {
     let begun = Instant::now();
     let cannot = |error: io::Error| {
         Refusal::missing_support(format!("{} cannot be locked ({})", file.display(), reason(&error)))
@@ -71,7 +76,10 @@ pub fn lock(file: &Path, limit: Duration) -> Result<Lock> {
                 let text = format!("{name} is locked by {holder}; wait until that process has ended");
                 return Err(Refusal::missing_support(text));
             }
-            Err((_, Errno::EAGAIN)) => sleep(POLL),
+            Err((_, Errno::EAGAIN)) => {
+                waiting();
+                sleep(POLL);
+            }
             Err((_, error)) => return Err(cannot(error.into())),
         }
     };

@@ -48,13 +48,18 @@ impl Runtime {
 
     /// Takes the lock without which no process changes sessions.
     pub(crate) fn lock(&self) -> Result<Lock> {
-        locks::lock(&self.directory.join("lock"), PATIENCE)
+        self.lock_while(|| ())
     }
 
-    /// Takes the lock without which no process of this host holds a sysctl.
-    pub(crate) fn lock_sysctls(&self) -> Result<Lock> {
+    /// Takes the same, and calls `waiting` again and again while another process has it.
+    pub(crate) fn lock_while(&self, waiting: impl FnMut()) -> Result<Lock> {
+        locks::lock_while(&self.directory.join("lock"), PATIENCE, waiting)
+    }
+
+    /// Takes the lock without which no process of this host holds a sysctl. `waiting`: as above.
+    pub(crate) fn lock_sysctls(&self, waiting: impl FnMut()) -> Result<Lock> {
         locks::private_directory(&self.host)?;
-        locks::lock(&self.host.join("sysctl.lock"), PATIENCE)
+        locks::lock_while(&self.host.join("sysctl.lock"), PATIENCE, waiting)
     }
 
     /// Returns every session, of the living and of the dead, with its owner; but none of another PID namespace, which may

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::cgroups::{self, Group};
 use crate::guardian::Guardian;
 use crate::journal::Journal;
-use crate::leftovers::{clean_locked, scratch_of, undo};
+use crate::leftovers::{clean_locked, scratch_of, undo_locked};
 use crate::locks::{self, Lock};
 use crate::refusal::{cannot_access, reason};
 use crate::steps::Step;
@@ -107,6 +107,11 @@ impl Session {
         Ok(())
     }
 
+    /// Takes the lock without which no process changes sessions.
+    fn lock(&mut self) -> Result<Lock> {
+        self.runtime.lock_while(waiting(&mut self.guardian))
+    }
+
     pub fn say_alive(&mut self) -> Result<()> {
         self.guardian.as_mut().map_or(Ok(()), Guardian::say_alive)
     }
@@ -139,7 +144,7 @@ impl Session {
     /// Records the state of somebody else's threads before they are changed; the end of the session restores it. Refuses
     /// a state that they no longer have: it may be that of another command's contention, which has ended since.
     pub fn hold_threads(&mut self, threads: &[SavedThread]) -> Result<()> {
-        let _lock = self.runtime.lock()?;
+        let _lock = self.lock()?;
         for thread in threads {
             refuse_held(&self.runtime, thread.tid)?;
             thread.refuse_another()?;
@@ -157,7 +162,7 @@ impl Session {
     /// Records which CPUs our contention may keep busy, and how many more (`roaming`) that the scheduler chooses. Refuses
     /// it if another session keeps one of them busy, or no CPU would be left for the host, unless `force`.
     pub fn hold_cpus(&mut self, cpus: &[usize], roaming: usize, force: bool) -> Result<()> {
-        let _lock = self.runtime.lock()?;
+        let _lock = self.lock()?;
         if !force {
             refuse_busy(&self.runtime, self.owner, cpus)?;
             refuse_without_spare(&self.runtime, cpus, roaming)?;
@@ -186,7 +191,7 @@ impl Session {
     }
 
     fn hold_group(&mut self, thread: i32, timeslice_ns: u64, period_ns: u64) -> Result<Group> {
-        let _lock = self.runtime.lock()?;
+        let _lock = self.lock()?;
         let mut others = Vec::new();
         for (_, directory) in self.runtime.sessions()? {
             others.extend(Journal::find(&directory)?.groups);
@@ -201,7 +206,7 @@ impl Session {
 
     /// Removes these cgroups; the threads return to their previous ones.
     pub fn release_groups(&mut self, groups: &[Group]) -> Result<()> {
-        let _lock = self.runtime.lock()?;
+        let _lock = self.lock()?;
         let (mut removed, mut problems) = (Vec::new(), Vec::new());
         for group in groups {
             match group.remove() {
@@ -219,7 +224,7 @@ impl Session {
     /// Holds a sysctl (a path below /proc/sys) at a value until `release_sysctl`. Only one process of the host can do so at
     /// a time, and a process one sysctl, because a second one would take the first one's value for the previous value.
     pub fn hold_sysctl(&mut self, name: &str, value: &str) -> Result<()> {
-        let lock = self.runtime.lock_sysctls()?;
+        let lock = self.runtime.lock_sysctls(waiting(&mut self.guardian))?;
         let file = self.runtime.sysctls.join(name);
         let now = fs::read_to_string(&file).map_err(|error| cannot_access(&file, &error))?;
         // If it could not be restored the last time, the session has its true previous value, not the file.
@@ -256,7 +261,9 @@ impl Session {
             return Ok(());
         }
         // If it could not even be tried, the guardian tries when this process ends.
-        let problems = undo(&self.runtime, &self.directory)?;
+        let lock = self.lock()?;
+        let problems = undo_locked(&self.runtime, &self.directory);
+        drop(lock);
         if let Some(guardian) = self.guardian.take() {
             guardian.dismiss();
         }
@@ -274,6 +281,14 @@ impl Drop for Session {
         if self.owner == Owner::current() {
             let _ = self.end();
         }
+    }
+}
+
+/// Returns what is called again and again while another process has a lock: who waits for that is not stuck, however long
+/// the wait is, and the guardian is told so. That the guardian is gone is said the next time.
+fn waiting(guardian: &mut Option<Guardian>) -> impl FnMut() + '_ {
+    move || {
+        let _ = guardian.as_mut().map(Guardian::say_alive);
     }
 }
 
@@ -732,6 +747,24 @@ mod tests {
         assert!(refused.ends_with(".new: file exists"), "{refused}");
         assert!(begun.elapsed() < Duration::from_secs(30), "its end waited for its own lock");
         assert_eq!(entries(&runtime.directory).count(), 1, "the lock");
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_tells_its_guardian_that_it_is_not_stuck() {
+        let runtime = runtime();
+        let heard = runtime.sysctls.join("heard");
+        let guardian = format!("echo ready; exec cat >{}", heard.display());
+        let guarded = |_: &Path| Guardian::start(Path::new("sh"), &["-c", &guardian]).map(Some);
+        let mut session = Session::begin(runtime.clone(), false, guarded).expect("it begins");
+        let lock = runtime.lock().expect("free");
+        let holder = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(lock);
+        });
+        session.hold_cpus(&[], 0, true).expect("held");
+        holder.join().expect("it has ended");
+        session.end().expect("undone");
+        assert!(content(&heard).starts_with("alive\n"), "{}", content(&heard));
     }
 
     #[test]
