@@ -92,12 +92,11 @@ impl Host {
 fn a_command_is_run_and_its_end_reported() {
     let agent = Agent::start("run");
     let mut host = agent.connect();
-    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "cat; echo no >&2; exit 3"], "stdin": "yes"}));
-    assert_eq!(reply, json!({"id": 1, "status": 3, "stdout": "yes", "stderr": "no\n"}));
+    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "echo yes; echo no >&2; exit 3"]}));
+    assert_eq!(reply, json!({"id": 1, "status": 3, "stdout": "yes\n", "stderr": "no\n"}));
     let reply = host.ask(json!({"id": 2, "argv": ["/no/such/program"]}));
     assert!(reply["error"].as_str().unwrap().contains("/no/such/program"), "{reply}");
-    let reply = host.ask(json!({"id": 3, "ping": true}));
-    assert!(reply["uptime_s"].as_f64().unwrap() > 0.0 && reply["monotonic_ns"].as_u64().unwrap() > 0, "{reply}");
+    assert_eq!(host.ask(json!({"id": 3, "ping": true})), json!({"id": 3, "pong": true}));
 }
 
 #[test]
@@ -214,14 +213,11 @@ fn a_daemon_left_behind_does_not_hold_up_the_reply() {
 }
 
 #[test]
-fn large_outputs_and_inputs_pass() {
+fn large_outputs_pass() {
     let agent = Agent::start("large");
     let mut host = agent.connect();
-    let text = "x".repeat(3 << 20);
-    let reply = host.ask(json!({"id": 1, "argv": ["cat"], "stdin": text}));
-    assert_eq!(reply["stdout"].as_str().unwrap().len(), text.len());
-    let reply = host.ask(json!({"id": 2, "argv": ["true"], "stdin": text}));
-    assert_eq!(reply["status"], 0);
+    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "head -c 3145728 /dev/zero | tr '\\0' x"]}));
+    assert_eq!(reply["stdout"].as_str().unwrap().len(), 3 << 20);
 }
 
 #[test]
@@ -257,14 +253,14 @@ fn a_tty_serves_as_a_port_too() {
     let mut replies = BufReader::new(master.try_clone().unwrap());
     // Once the agent answers, the tty is raw and does not echo.
     let mut line = String::new();
-    while !line.contains(r#""id":1,"uptime_s""#) {
+    while !line.contains(r#""id":1,"pong""#) {
         line.clear();
         writeln!(master, r#"{{"id":1,"ping":true}}"#).unwrap();
         replies.read_line(&mut line).unwrap();
     }
     // This is longer than a line of a tty that is not raw.
     let text = "x".repeat(10_000);
-    writeln!(master, "{}", json!({"id": 2, "argv": ["cat"], "stdin": text})).unwrap();
+    writeln!(master, "{}", json!({"id": 2, "argv": ["printf", "%s", text]})).unwrap();
     while !line.contains(r#""id":2"#) {
         line.clear();
         replies.read_line(&mut line).unwrap();

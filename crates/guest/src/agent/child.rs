@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
+use std::process::{ChildStderr, ChildStdout, Stdio};
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -14,7 +14,6 @@ pub struct Child {
     pid: i32,
     /// Readable once the command has ended.
     pub pidfd: OwnedFd,
-    pub stdin: Option<ChildStdin>,
     pub stdout: ChildStdout,
     pub stderr: ChildStderr,
 }
@@ -33,7 +32,7 @@ impl Child {
         }
         let mut child = starting
             .args(&command.argv[1..])
-            .stdin(if command.stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -48,13 +47,7 @@ impl Child {
             format!("cannot watch {program}, so it was killed: {error}")
         })?;
         let piped = "a pipe that was asked for";
-        Ok(Child {
-            pid,
-            pidfd,
-            stdin: child.stdin.take(),
-            stdout: child.stdout.take().expect(piped),
-            stderr: child.stderr.take().expect(piped),
-        })
+        Ok(Child { pid, pidfd, stdout: child.stdout.take().expect(piped), stderr: child.stderr.take().expect(piped) })
     }
 
     pub fn pid(&self) -> i32 {

@@ -1,8 +1,7 @@
 //! Reads a command's output until the command has ended. A command whose time is up is told to end.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -49,20 +48,15 @@ fn text(bytes: Vec<u8>) -> String {
 
 /// Reads both pipes until the command has ended. The end of the pipes is not waited for: a daemon that the command
 /// leaves behind holds them open for good.
-pub fn collect(mut child: Child, input: &[u8], timeout: Option<Duration>, kill: impl Fn(i32)) -> Output {
+pub fn collect(mut child: Child, timeout: Option<Duration>, kill: impl Fn(i32)) -> Output {
     let mut output = Output::default();
-    let mut stdin = child.stdin.take().map(|pipe| (pipe, input));
     let mut deadline = timeout.map(|limit| Instant::now() + limit);
     for pipe in [child.stdout.as_fd(), child.stderr.as_fd()] {
         set_nonblocking(pipe);
     }
-    if let Some((pipe, _)) = &stdin {
-        set_nonblocking(pipe.as_fd());
-    }
-    while !wait_for_any(&child, &stdin, &output, deadline) {
+    while !wait_for_any(&child, &output, deadline) {
         output.stdout.read_from(&mut child.stdout);
         output.stderr.read_from(&mut child.stderr);
-        feed(&mut stdin);
         if deadline.is_some_and(|at| at <= Instant::now()) {
             kill(if output.timed_out { libc::SIGKILL } else { libc::SIGTERM });
             output.timed_out = true;
@@ -75,21 +69,13 @@ pub fn collect(mut child: Child, input: &[u8], timeout: Option<Duration>, kill: 
 }
 
 /// Sleeps until a pipe is ready or the time is up. Returns whether the command has ended.
-fn wait_for_any(
-    child: &Child,
-    stdin: &Option<(ChildStdin, &[u8])>,
-    output: &Output,
-    deadline: Option<Instant>,
-) -> bool {
+fn wait_for_any(child: &Child, output: &Output, deadline: Option<Instant>) -> bool {
     let mut fds = vec![PollFd::new(child.pidfd.as_fd(), PollFlags::POLLIN)];
     if !output.stdout.ended {
         fds.push(PollFd::new(child.stdout.as_fd(), PollFlags::POLLIN));
     }
     if !output.stderr.ended {
         fds.push(PollFd::new(child.stderr.as_fd(), PollFlags::POLLIN));
-    }
-    if let Some((pipe, _)) = stdin {
-        fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLOUT));
     }
     let timeout = deadline.map_or(PollTimeout::NONE, |at| {
         // Rounded up, since waking before the deadline would only mean to sleep again. Clamped, since the caller loops.
@@ -125,21 +111,6 @@ impl Pipe {
             }
         }
     }
-}
-
-/// Writes as much as the pipe takes now, and closes it after the last byte.
-fn feed(stdin: &mut Option<(ChildStdin, &[u8])>) {
-    let Some((pipe, rest)) = stdin else { return };
-    while !rest.is_empty() {
-        match pipe.write(rest) {
-            Ok(written) => *rest = &rest[written..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            // The command has closed its end: it does not want the rest.
-            Err(_) => break,
-        }
-    }
-    *stdin = None;
 }
 
 fn set_nonblocking(fd: BorrowedFd) {

@@ -81,7 +81,7 @@ impl Jobs {
 
     fn collect_until_reaped(&self, child: Child, command: &Command) -> (Outcome, MutexGuard<'_, Table>) {
         let pid = child.pid();
-        let output = collect(child, &command.stdin, command.timeout, |signal| {
+        let output = collect(child, command.timeout, |signal| {
             // An error means that the command has just ended by itself.
             let _ = self.kill(pid, signal);
         });

@@ -15,7 +15,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use nix::time::{clock_gettime, ClockId};
 use serde_json::Value;
 
 use jobs::Jobs;
@@ -69,12 +68,9 @@ fn serve_line(line: &[u8], jobs: &Arc<Jobs>, session: &Arc<Session>, record: Rec
     let jobs = Arc::clone(jobs);
     let at_once = |answer| session.send(&Reply::new(id.clone(), answer));
     match action {
-        Action::Ping => at_once(Ok(Answer::Pong {
-            uptime_s: now(ClockId::CLOCK_BOOTTIME).as_secs_f64(),
-            monotonic_ns: monotonic_ns(),
-        })),
+        Action::Ping => at_once(Ok(Answer::Pong { pong: true })),
         Action::Record(change) => at_once(record(change).map(|()| Answer::Recorded { recorded: true })),
-        Action::Kill { pid, signal } => at_once(jobs.kill(pid, signal).map(|killed| Answer::Killed { killed })),
+        Action::Kill { pid } => at_once(jobs.kill(pid, libc::SIGTERM).map(|killed| Answer::Killed { killed })),
         Action::Run(command) => in_thread(session, id, move |send| {
             send(jobs.spawn(&command).map(|child| Answer::Finished(jobs.collect(child, &command))));
         }),
@@ -103,13 +99,4 @@ fn in_thread(
     if let Err(error) = thread::Builder::new().stack_size(256 * 1024).spawn(begin) {
         session.send(&Reply::new(id, Err(format!("cannot start a thread: {error}"))));
     }
-}
-
-fn now(clock: ClockId) -> Duration {
-    // Neither clock can fail on any Linux that has virtio-serial.
-    clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
-}
-
-fn monotonic_ns() -> u64 {
-    now(ClockId::CLOCK_MONOTONIC).as_nanos() as u64
 }

@@ -30,7 +30,7 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time without a connected host after which the host is gone: far longer than a work queue takes, also in an emulated
 /// guest, and shorter than any host takes to start again.
 const HOST_GONE_AFTER: Duration = Duration::from_millis(100);
-/// Longest line in bytes. A longer one is no request (the largest stdin that we expect is far smaller), and would fill
+/// Longest line in bytes. A longer one is no request (the longest script that we send is far shorter), and would fill
 /// the guest's memory.
 const MAX_LINE: usize = 64 << 20;
 

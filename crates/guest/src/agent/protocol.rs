@@ -25,10 +25,9 @@ pub enum Action {
         pid: i32,
         timeout: Duration,
     },
-    /// Signal a command and all its children.
+    /// Tell a command and all its children to end.
     Kill {
         pid: i32,
-        signal: i32,
     },
     /// Write down how a change is undone, before it is made.
     Record(Change),
@@ -45,7 +44,6 @@ pub struct Change {
 
 pub struct Command {
     pub argv: Vec<String>,
-    pub stdin: Vec<u8>,
     /// Time limit. None: no limit; a spawned command is ended by `kill`.
     pub timeout: Option<Duration>,
 }
@@ -62,13 +60,11 @@ pub struct BadRequest {
 struct Fields {
     id: Value,
     argv: Option<Vec<String>>,
-    stdin: Option<String>,
     timeout_s: Option<f64>,
     #[serde(default)]
     spawn: bool,
     wait: Option<i32>,
     kill: Option<i32>,
-    signal: Option<i32>,
     change: Option<String>,
     undo: Option<Vec<String>>,
     #[serde(default)]
@@ -104,16 +100,14 @@ fn action(fields: Fields) -> Result<Action, String> {
             if argv.is_empty() {
                 return Err("argv is empty: it must name a program".into());
             }
-            let stdin = fields.stdin.unwrap_or_default().into_bytes();
             Ok(if fields.spawn {
-                Action::Spawn(Command { argv, stdin, timeout })
+                Action::Spawn(Command { argv, timeout })
             } else {
-                let timeout = Some(timeout.unwrap_or(DEFAULT_TIMEOUT));
-                Action::Run(Command { argv, stdin, timeout })
+                Action::Run(Command { argv, timeout: Some(timeout.unwrap_or(DEFAULT_TIMEOUT)) })
             })
         }
         (None, Some(pid), None, false) => Ok(Action::Wait { pid, timeout: timeout.unwrap_or(DEFAULT_TIMEOUT) }),
-        (None, None, Some(pid), false) => Ok(Action::Kill { pid, signal: fields.signal.unwrap_or(libc::SIGTERM) }),
+        (None, None, Some(pid), false) => Ok(Action::Kill { pid }),
         (None, None, None, true) => Ok(Action::Ping),
         _ => Err("a request has exactly one of argv, wait, kill, change, ping".into()),
     }
@@ -161,8 +155,7 @@ pub enum Answer {
         killed: bool,
     },
     Pong {
-        uptime_s: f64,
-        monotonic_ns: u64,
+        pong: bool,
     },
     Recorded {
         recorded: bool,
@@ -191,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_request_with_argv_runs_a_command() {
-        let request = parse(br#"{"id":1,"argv":["tc","-j"],"stdin":null,"timeout_s":2.5}"#).ok().unwrap();
+        let request = parse(br#"{"id":1,"argv":["tc","-j"],"timeout_s":2.5}"#).ok().unwrap();
         let Action::Run(command) = request.action else { panic!("not a run") };
         assert_eq!(command.argv, ["tc", "-j"]);
         assert_eq!(command.timeout, Some(Duration::from_millis(2500)));
