@@ -47,7 +47,6 @@ tcp_info! {
     /// Packets retransmitted and not acknowledged yet.
     retrans_packets: u32 = "tcpi_retrans" at 36;
     rtt_us: u32 = "tcpi_rtt" at 68;
-    ssthresh_packets: u32 = "tcpi_snd_ssthresh" at 76;
     cwnd_packets: u32 = "tcpi_snd_cwnd" at 80;
     /// Retransmissions since the connection began.
     total_retrans_packets: u32 = "tcpi_total_retrans" at 100;
@@ -61,7 +60,6 @@ tcp_info! {
     busy_us: u64 = "tcpi_busy_time" at 168;
     rwnd_limited_us: u64 = "tcpi_rwnd_limited" at 176;
     sndbuf_limited_us: u64 = "tcpi_sndbuf_limited" at 184;
-    delivered_packets: u32 = "tcpi_delivered" at 192;
     /// Bytes sent, retransmissions included.
     bytes_sent: u64 = "tcpi_bytes_sent" at 200;
     bytes_retrans: u64 = "tcpi_bytes_retrans" at 208;
