@@ -27,7 +27,6 @@ pub struct Summary {
     /// Time of which the state is known; the shares below are of this.
     pub known_ns: u64,
     pub unknown_ns: u64,
-    pub running_share: f64,
     /// If high, the vCPU idled. What is taken away while it sleeps cannot be seen, so timeslices look longer than they were.
     pub asleep_share: f64,
     pub waiting_share: f64,
@@ -55,7 +54,6 @@ pub struct Summary {
 /// How lengths spread, in ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distribution {
-    pub count: usize,
     /// Mean without the lowest and the highest tenth.
     pub trimmed_mean_ns: f64,
     pub median_ns: f64,
@@ -73,7 +71,6 @@ impl Distribution {
         sorted.sort_unstable();
         let tenth = sorted.len() / 10;
         Some(Self {
-            count: sorted.len(),
             trimmed_mean_ns: mean(&sorted[tenth..sorted.len() - tenth]),
             median_ns: quantile(&sorted, 0.5),
             p10_ns: quantile(&sorted, 0.1),
@@ -109,7 +106,6 @@ pub fn summarize(intervals: &[Interval], lost_events: u64, requested_off_ns: Opt
     Summary {
         known_ns,
         unknown_ns: time_in(State::Unknown),
-        running_share: share(running),
         asleep_share: share(asleep),
         waiting_share: share(waiting),
         effective_share: 1.0 - share(waiting),
