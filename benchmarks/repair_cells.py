@@ -126,7 +126,7 @@ def best(evidence: Evidence, every: pl.DataFrame) -> Iterator[dict[str, str]]:
     for run, slices, path in metrics.when_it_ran(evidence):
         if run in wanted:
             link = path["bandwidth_mbps"], path["buffer_bytes"], path["from_s"], path["to_s"]
-            needed.append((run, oracle.ahead_needed_s(slices, *link, wanted[run])))
+            needed.append((run, ahead_needed_s(slices, *link, wanted[run])))
     ahead = pl.DataFrame(needed, schema={"run": pl.String, "ahead_s": pl.Float64}, orient="row")
     columns = pl.col("cubic", "goal", "oracle_mbps", "oracle_one_rtt_mbps", "ahead_s").median()
     for row in of_run.join(ahead, on="run").group_by(CELL).agg(columns).sort(CELL).iter_rows(named=True):
@@ -140,6 +140,27 @@ def best(evidence: Evidence, every: pl.DataFrame) -> Iterator[dict[str, str]]:
             "CUBIC": f"{row['cubic']:.1f}",
             "ahead needed for the goal": "-" if row["ahead_s"] is None else f"{1e3 * row['ahead_s']:.1f} ms",
         }
+
+
+def ahead_needed_s(
+    timeslices: list[tuple[float, float]],
+    bandwidth_mbps: float,
+    buffer_bytes: float,
+    begin_s: float,
+    end_s: float,
+    mbps: float,
+) -> float | None:
+    """Return the least `ahead_s` with which the oracle carries this much; None if it cannot."""
+    if oracle.carried_mbps(timeslices, bandwidth_mbps, buffer_bytes, begin_s, end_s) < mbps:
+        return None
+    low, high = 0.0, buffer_bytes * 8e-6 / bandwidth_mbps
+    for _ in range(40):
+        middle = (low + high) / 2
+        if oracle.carried_mbps(timeslices, bandwidth_mbps, buffer_bytes, begin_s, end_s, middle) < mbps:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def main() -> None:

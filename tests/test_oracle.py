@@ -6,6 +6,7 @@ from collections import deque
 from pathlib import Path
 
 import pytest
+import repair_cells
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,11 +95,11 @@ def test_more_to_send_ahead_never_carries_less(lengths: list[tuple[float, float]
 
 def test_what_is_needed_ahead_is_enough_and_no_more() -> None:
     slices, link = _slices(0.01, 0.1, 100), (RATE_MBPS, _bdps(0.01, 12), 0.0, 10.0)
-    needed = oracle.ahead_needed_s(slices, *link, 80)
+    needed = repair_cells.ahead_needed_s(slices, *link, 80)
     assert needed is not None
     assert oracle.carried_mbps(slices, *link, needed) == pytest.approx(80)
     assert needed == pytest.approx(80 / WHOLE_MBPS * 0.1 - 0.01 - FRAME_S, rel=1e-6)
-    assert oracle.ahead_needed_s(slices, RATE_MBPS, _bdps(0.01, 1), 0, 10, 80) is None
+    assert repair_cells.ahead_needed_s(slices, RATE_MBPS, _bdps(0.01, 1), 0, 10, 80) is None
 
 
 @pytest.mark.virtual

@@ -49,24 +49,3 @@ def carried_mbps(
     longer = frame_s + (waits_s if ahead_s is None else min(waits_s, ahead_s))
     part = busy_s(timeslices, longer, begin_s, end_s) / (end_s - begin_s)
     return part * units.goodput_ceiling_mbps(round(bandwidth_mbps * 1e6), ip_version)
-
-
-def ahead_needed_s(
-    timeslices: list[tuple[float, float]],
-    bandwidth_mbps: float,
-    buffer_bytes: float,
-    begin_s: float,
-    end_s: float,
-    mbps: float,
-) -> float | None:
-    """Return the least `ahead_s` with which the oracle carries this much; None if it cannot."""
-    if carried_mbps(timeslices, bandwidth_mbps, buffer_bytes, begin_s, end_s) < mbps:
-        return None
-    low, high = 0.0, buffer_bytes * 8e-6 / bandwidth_mbps
-    for _ in range(40):
-        middle = (low + high) / 2
-        if carried_mbps(timeslices, bandwidth_mbps, buffer_bytes, begin_s, end_s, middle) < mbps:
-            low = middle
-        else:
-            high = middle
-    return high
