@@ -6,6 +6,7 @@ use std::sync::{mpsc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use brobust_host::Stat;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 
@@ -14,7 +15,6 @@ use crate::error::{ContentionError, Result};
 use crate::intervals::{Event, EventKind, Observed, State, WaitsSince};
 use crate::recording::Recording;
 use crate::schedstat::{Poller, POLL_INTERVAL};
-use crate::thread::Stat;
 use crate::tid::Tid;
 
 mod skeleton {
@@ -140,7 +140,7 @@ fn watch(tids: &[Tid]) -> Result<Vec<Watched>> {
         if watched.iter().all(|other| other.tid != tid) {
             watched.push(Watched {
                 tid,
-                before: Stat::read(tid)?,
+                before: Stat::read(tid).ok_or(ContentionError::NoThread { tid })?,
                 state: None,
                 waits_since: None,
                 lost: 0,
@@ -218,7 +218,7 @@ impl Watched {
     fn part(&mut self, start_ns: u64, end_ns: u64, events: &mut Vec<Event>, lost: u64) -> Recording {
         let later = events.split_off(events.partition_point(|event| event.ns <= end_ns));
         let now = std::mem::replace(events, later);
-        let after = Stat::read(self.tid).ok();
+        let after = Stat::read(self.tid);
         let observed = Observed {
             start_ns,
             end_ns,

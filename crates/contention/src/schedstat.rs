@@ -8,11 +8,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use brobust_host::Stat;
+
 use crate::clock;
 use crate::error::{ContentionError, Result};
 use crate::intervals::{Interval, State};
 use crate::recording::Recording;
-use crate::thread::Stat;
 use crate::tid::Tid;
 
 /// The time between two polls: of two waits within it only the sum is known.
@@ -58,7 +59,7 @@ impl Poller {
     pub fn part(&mut self) -> Recording {
         let start_ns = self.track.start_ns;
         // A thread that sleeps now has not waited since the previous poll: the wait would have been counted.
-        if Stat::read(self.tid).is_ok_and(|stat| stat.state != 'R') {
+        if Stat::read(self.tid).is_some_and(|stat| stat.state != 'R') {
             self.track.certain_ns = self.track.now_ns;
         }
         let intervals = self.track.take_certain();

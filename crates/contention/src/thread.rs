@@ -1,8 +1,8 @@
 //! One thread of the host: whether it still lives, where it may run, how much CPU time it has used.
 use std::fs;
 
-use brobust_host::read_proc;
 use brobust_host::threads::pin;
+use brobust_host::Stat;
 
 use crate::error::{ContentionError, Result};
 use crate::tid::Tid;
@@ -17,8 +17,8 @@ pub(crate) struct Thread {
 
 impl Thread {
     pub fn find(tid: Tid) -> Result<Self> {
-        let stat = Stat::read(tid)?;
-        Ok(Self { tid, started: stat.started })
+        let Stat { started, .. } = Stat::read(tid).ok_or(ContentionError::NoThread { tid })?;
+        Ok(Self { tid, started })
     }
 
     pub fn is_alive(&self) -> bool {
@@ -27,7 +27,7 @@ impl Thread {
 
     /// Returns `R` if it runs or wants to, another letter if it sleeps, None if it has ended.
     pub fn state(&self) -> Option<char> {
-        let stat = Stat::read(self.tid).ok()?;
+        let stat = Stat::read(self.tid)?;
         (stat.started == self.started).then_some(stat.state)
     }
 
@@ -48,57 +48,9 @@ impl Thread {
     }
 }
 
-/// A line of /proc/<tid>/stat (proc(5)), which exists for any thread id, not only for thread group leaders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stat {
-    /// `R`: the thread wants a CPU or has one; any other letter: it sleeps, is stopped or is dead.
-    pub state: char,
-    /// User and system time in clock ticks (10 ms).
-    pub cpu_ticks: u64,
-    /// Start of the thread, in clock ticks since boot.
-    pub started: u64,
-    /// Process id of the parent.
-    pub parent: u64,
-}
-
-impl Stat {
-    /// Returns whether it is a thread of the kernel's: a child of kthreadd, which is process 2.
-    pub fn is_kernels(&self) -> bool {
-        self.parent == 2
-    }
-
-    pub fn read(tid: Tid) -> Result<Self> {
-        read_proc(format!("/proc/{tid}/stat"))
-            .ok()
-            .and_then(|text| Self::parse(&text))
-            .ok_or(ContentionError::NoThread { tid })
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        // The second field is the name in parentheses and may itself hold spaces and parentheses.
-        let (_, after_name) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = after_name.split_whitespace().collect();
-        // proc(5) counts fields from 1; `fields` starts with field 3.
-        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        Some(Self {
-            state: fields.first()?.chars().next()?,
-            cpu_ticks: number(14)? + number(15)?,
-            started: number(22)?,
-            parent: number(4)?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
-        let text = "71 (CPU 0/KVM) x) S 1 71 71 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 3 0 9876 1 2";
-        let stat = Stat::parse(text).unwrap();
-        assert_eq!(stat, Stat { state: 'S', cpu_ticks: 175, started: 9876, parent: 1 });
-    }
 
     #[test]
     fn a_thread_with_a_name_that_is_no_utf8_lives() {

@@ -19,6 +19,7 @@ mod refusal;
 mod runtime;
 pub mod sched_attr;
 mod session;
+mod stat;
 mod steps;
 mod sysctl;
 mod text;
@@ -30,6 +31,7 @@ pub use owner::Owner;
 pub use refusal::{as_root, reason, without_numbers, Kind, Refusal, Result};
 pub use runtime::{pid_namespace, sees_processes_of, Runtime};
 pub use session::{busy_cpus, refuse_held, refuse_without_spare, Session};
+pub use stat::Stat;
 pub use steps::Step;
 pub use text::{general, printable, read_proc};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
-use crate::{read_proc, Refusal, Result};
+use crate::{Refusal, Result, Stat};
 
 const POLL: Duration = Duration::from_millis(10);
 /// The start of a process that does not exist.
@@ -79,17 +79,10 @@ impl FromStr for Owner {
     }
 }
 
-/// Returns when a living process or thread started, in clock ticks since boot (proc(5), field 22 of stat).
+/// Returns when a living process or thread started, in clock ticks since boot.
 pub(crate) fn start_time(tid: i32) -> Option<u64> {
-    let stat = read_proc(format!("/proc/{tid}/stat")).ok()?;
-    // The second field is a name in parentheses, which may hold spaces and parentheses itself.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    // Zombie, dead.
-    if state == "Z" || state == "X" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
+    // Not a zombie, nor one that is dead.
+    Stat::read(tid).filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.started)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{names, read_proc};
+use crate::{names, read_proc, Stat};
 
 /// A process with its name (/proc/PID/comm, at most 15 bytes), the words of its command line, and its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,11 +24,8 @@ pub fn all() -> Vec<Process> {
 
 pub fn of(pid: i32) -> Option<Process> {
     let stat = read_proc(format!("/proc/{pid}/stat")).ok()?;
-    let (head, rest) = stat.rsplit_once(')')?;
-    let name = head.split_once('(')?.1.to_owned();
-    // proc(5) counts fields from 1; these begin with the third.
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let (parent, started) = (fields.get(4 - 3)?.parse().ok()?, fields.get(22 - 3)?.parse().ok()?);
+    let name = stat.rsplit_once(')')?.0.split_once('(')?.1.to_owned();
+    let Stat { parent, started, .. } = Stat::parse(&stat)?;
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     Some(Process { pid, started, parent, name, command: words(&command) })
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::start_time;
 use crate::refusal::reason;
 use crate::sched_attr::{chosen_slice, SchedAttr, SCHED_DEADLINE};
-use crate::{read_proc, Refusal, Result};
+use crate::{Refusal, Result, Stat};
 
 /// Policy, priority, nice value, slice and CPUs of a thread; `started` tells it from a later one with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,8 +141,7 @@ pub fn shrink_deadline(tid: i32) {
 }
 
 fn is_awake(tid: i32) -> bool {
-    let stat = read_proc(format!("/proc/{tid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
+    Stat::read(tid).is_some_and(|stat| stat.state == 'R')
 }
 
 /// Returns the CPUs that a thread may run on, in order.

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE};
 use brobust_host::threads::{cpus_of, shrink_deadline, MIN_RUNTIME_NS};
+use brobust_host::Stat;
 use brobust_timeline::{Schedule, Slices};
 
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
 use crate::host::{hrtick_dl, hz, kernel_is_at_least, online_cpus, sysctl, RealTimeBudget};
-use crate::thread::{Stat, Thread};
+use crate::thread::Thread;
 use crate::tid::Tid;
 
 /// kernel/sched/core.c, to_ratio: bandwidths are counted in units of 2^-20.
@@ -385,7 +386,7 @@ fn admitted_shares() -> f64 {
 
 /// The kernel's own threads that set CPU frequencies have the policy by name only (kernel/sched/cpufreq_schedutil.c).
 fn is_admitted(tid: Tid, attr: &SchedAttr) -> bool {
-    attr.policy == SCHED_DEADLINE && !Stat::read(tid).is_ok_and(|stat| stat.is_kernels())
+    attr.policy == SCHED_DEADLINE && !Stat::read(tid).is_some_and(|stat| stat.is_kernels())
 }
 
 fn numbers_in(directory: &str) -> impl Iterator<Item = Tid> {
