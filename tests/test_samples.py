@@ -9,11 +9,11 @@ HEAD = {
         "time_ns", "cwnd_packets", "inflight_packets", "inflight_bdp", "pacing_rate_bytes_per_s",
         "delivery_rate_bytes_per_s", "delivery_rate_app_limited", "bandwidth_bytes_per_s", "bbr_min_rtt_us",
         "pacing_gain", "cwnd_gain", "rtt_us", "min_rtt_us", "ca_state", "total_retrans_packets", "deficit_acks",
-        "bbr_mode", "socket",
+        "bbr_mode", "ssthresh_packets", "delivered_packets", "socket",
     ],
 }  # fmt: skip
-BBR = [10**9, 40, 20, 0.9, 2_500_000, 1_250_000, False, 2_400_000, 10_000, 1.25, 2.0, 12_000, 9_000, 3, 7, None, 2, 1]
-CONTROL = [10**9, 10, 0, None, 2**64 - 1, 0, True, None, None, None, None, 100, 100, 0, 0, None, None, 0]
+BBR = [10**9, 40, 20, 0.9, 2_500_000, 1_250_000, False, 2_400_000, 10_000, 1.25, 2.0, 12_000, 9_000, 3, 7, None, 2, 30, 800, 1]
+CONTROL = [10**9, 10, 0, None, 2**64 - 1, 0, True, None, None, None, None, 100, 100, 0, 0, None, None, None, 5, 0]
 TAIL = {
     "sockets": [
         {"local": "10.77.0.1:1000", "remote": "10.77.0.2:5201", "congestion_control": "cubic"},
@@ -38,6 +38,7 @@ def test_units_are_those_of_the_table() -> None:
     assert row["state"] == "recovery"
     assert row["inflight_bdp"] == 0.9
     assert row["mode"] == "probe_bw"
+    assert (row["cwnd_packets"], row["ssthresh_packets"], row["delivered_packets"]) == (40, 30, 800)
 
 
 def test_without_bbr_the_stacks_min_rtt_stands_and_an_unlimited_pacing_rate_is_null() -> None:

@@ -197,6 +197,7 @@ def test_samples_show_the_inflight_deficit(faithful: list[dict[str, Any]]) -> No
         samples = Dataset.open(run["data"]).samples()
         steady = samples.filter((pl.col("run") == run["run"]) & (pl.col("time_s") > 2))
         assert steady.height > 10
+        assert steady["delivered_packets"].drop_nulls().n_unique() > 10
         return float((steady["inflight_packets"] / steady["cwnd_packets"]).median())  # type: ignore[arg-type]
 
     assert of_cwnd(1.0) >= 0.25

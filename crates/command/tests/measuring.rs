@@ -68,6 +68,8 @@ fn samples_lie_on_a_grid_and_have_all_columns() {
     let column = |row: &Value, name: &str| row[columns.iter().position(|known| *known == name).unwrap()].clone();
     assert!(rows.iter().all(|row| row.as_array().unwrap().len() == columns.len()));
     assert!(column(&rows[0], "cwnd_packets").as_u64().unwrap() > 0);
+    let delivered = [&rows[0], rows.last().unwrap()].map(|row| column(row, "delivered_packets").as_u64());
+    assert!(delivered[1] > delivered[0], "{delivered:?}");
     let (ticks, missed) = (tail["ticks"].as_u64().unwrap(), tail["missed_ticks"].as_u64().unwrap());
     // Also on a busy machine, since a tick that comes late moves no other one.
     assert_eq!(ticks + missed, 100, "{missed} were missed");

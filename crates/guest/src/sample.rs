@@ -41,6 +41,7 @@ type Column = (&'static str, fn(&Socket) -> Value);
 const COLUMNS: &[Column] = &[
     ("time_ns", |s| json!(s.time_ns)),
     ("cwnd_packets", |s| json!(s.tcp.cwnd_packets)),
+    ("ssthresh_packets", |s| json!(s.tcp.ssthresh_packets)),
     ("inflight_packets", |s| json!(s.tcp.inflight_packets())),
     ("inflight_bdp", |s| json!(s.inflight_bdp())),
     ("pacing_rate_bytes_per_s", |s| json!(s.tcp.pacing_rate_bytes_per_s)),
@@ -55,6 +56,7 @@ const COLUMNS: &[Column] = &[
     ("rtt_us", |s| json!(s.tcp.rtt_us)),
     ("min_rtt_us", |s| json!(s.tcp.min_rtt_us)),
     ("ca_state", |s| json!(s.tcp.ca_state)),
+    ("delivered_packets", |s| json!(s.tcp.delivered_packets)),
     ("total_retrans_packets", |s| json!(s.tcp.total_retrans_packets)),
 ];
 

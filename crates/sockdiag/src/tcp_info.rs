@@ -35,6 +35,8 @@ macro_rules! tcp_info {
     };
 }
 
+const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff; // include/net/tcp.h
+
 tcp_info! {
     /// TCP_ESTABLISHED is 1 (include/net/tcp_states.h).
     state: u8 = "tcpi_state" at 0;
@@ -47,6 +49,8 @@ tcp_info! {
     /// Packets retransmitted and not acknowledged yet.
     retrans_packets: u32 = "tcpi_retrans" at 36;
     rtt_us: u32 = "tcpi_rtt" at 68;
+    /// None also as long as no loss has set one.
+    ssthresh_packets: u32 = "tcpi_snd_ssthresh" at 76 except TCP_INFINITE_SSTHRESH;
     cwnd_packets: u32 = "tcpi_snd_cwnd" at 80;
     /// Retransmissions since the connection began.
     total_retrans_packets: u32 = "tcpi_total_retrans" at 100;
@@ -60,6 +64,7 @@ tcp_info! {
     busy_us: u64 = "tcpi_busy_time" at 168;
     rwnd_limited_us: u64 = "tcpi_rwnd_limited" at 176;
     sndbuf_limited_us: u64 = "tcpi_sndbuf_limited" at 184;
+    delivered_packets: u32 = "tcpi_delivered" at 192;
     /// Bytes sent, retransmissions included.
     bytes_sent: u64 = "tcpi_bytes_sent" at 200;
     bytes_retrans: u64 = "tcpi_bytes_retrans" at 208;

@@ -254,7 +254,7 @@ METRICS = {
     # Retransmitted segments over full segments of payload that arrived, in the whole run. Null where nobody counts
     # them, as with QUIC.
     "retransmit_share": Metric(FLOWS, summary.counted("retransmits") / SEGMENTS.sum().clip(1)),
-    # Retransmitted over delivered segments, in the run's second half: without STARTUP. Null on vm.
+    # Retransmitted over delivered segments, in the run's second half: without STARTUP.
     "late_retransmit_share": Metric(
         _late_counters, pl.col("retransmits").sum() / pl.col("delivered_packets").sum().clip(1)
     ),

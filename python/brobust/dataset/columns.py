@@ -127,14 +127,14 @@ SAMPLES = _columns("""
     time_s (number): seconds after the run's start; on vm after the run's first sample
     cc (text): congestion control as the socket names it
     cwnd_packets, ssthresh_packets (integer): congestion window, and slow start threshold, packets; the latter is null
-      on vm, and where there is none yet
+      where there is none yet
     pacing_rate_mbps, delivery_rate_mbps (number): sk_pacing_rate, and the latest delivery rate sample, Mbit/s
     bandwidth_estimate_mbps (number): BBR's bandwidth estimate, Mbit/s; null where the control shows none
     min_rtt_ms (number): BBR's min RTT, ms; the stack's where the control has none
     srtt_ms, rtt_ms (number): smoothed RTT, and the latest RTT sample, ms; the latter is null on vm
     inflight_packets (integer): packets in flight (unacked - sacked - lost + retransmitted)
     inflight_bdp (number): in flight / (BBR's bandwidth estimate x min RTT); null without estimate
-    delivered_packets, lost_packets (integer): packets delivered, and marked lost, so far; null on vm
+    delivered_packets, lost_packets (integer): packets delivered, and marked lost, so far; the latter is null on vm
     queue_bytes (integer): this flow's bytes in the bottleneck's queue; null on vm
     pacing_gain, cwnd_gain (number): BBR's gains; null where the control shows none
     app_limited (boolean): whether the latest delivery rate sample was application-limited

@@ -83,6 +83,7 @@ def _row(sample: dict[str, Any]) -> dict[str, Any]:
     return {
         "time_s": sample["time_ns"] / 1e9,
         "cwnd_packets": sample["cwnd_packets"],
+        "ssthresh_packets": sample["ssthresh_packets"],
         "pacing_rate_mbps": _mbps(sample["pacing_rate_bytes_per_s"]),
         "delivery_rate_mbps": _mbps(sample["delivery_rate_bytes_per_s"]),
         "bandwidth_estimate_mbps": _mbps(sample["bandwidth_bytes_per_s"]),
@@ -92,6 +93,7 @@ def _row(sample: dict[str, Any]) -> dict[str, Any]:
         "inflight_bdp": sample["inflight_bdp"],
         "pacing_gain": sample["pacing_gain"],
         "cwnd_gain": sample["cwnd_gain"],
+        "delivered_packets": sample["delivered_packets"],
         "app_limited": sample["delivery_rate_app_limited"],
         "retransmits": sample["total_retrans_packets"],
         "state": cc_names.CA_STATES[state] if state is not None and state < len(cc_names.CA_STATES) else None,
