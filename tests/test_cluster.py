@@ -153,9 +153,7 @@ def test_a_cluster_that_cannot_measure_is_refused_in_one_line(
     for arguments, words in (
         (["--cluster", "tcp://127.0.0.1:9"], ["--cluster tcp://127.0.0.1:9", "no scheduler"]),
         (["--cluster", "nonsense"], ["--cluster nonsense", "tcp://HOST:8786"]),
-        (["--cluster", "tcp://127.0.0.1:9", "--jobs", "2"], ["--jobs", "omit"]),
         (["--cluster", "tcp://8.8.8.8:8786"], ["8.8.8.8", "tls://", "--insecure"]),
-        (["--insecure"], ["--insecure", "--cluster"]),
     ):
         line = refused(capsys, "sweep", str(study), *arguments, "--out", "none")
         assert all(word in line for word in words), line

@@ -29,10 +29,8 @@ def test_every_control_is_a_module_without_a_warning(kernel: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nix", "--kdir", "debian-6.12"], "'nix' is no congestion control of ours"),
         (["brb_bbq:alpha=5ms", "--kdir", "debian-6.12"], "give brb_bbq, and `insmod brb_bbq.ko NAME=N`"),
         (["brb_reno", "--kdir", "/nowhere"], "not a prepared kernel tree"),
-        (["brb_reno", "--guest", "x"], "--kdir debian-6.12"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_line(brobust: Brobust, arguments: list[str], said: str) -> None:

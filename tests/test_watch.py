@@ -106,19 +106,10 @@ def test_every_field_of_a_sweep_is_in_the_documentation(brobust: Brobust) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--interval", "fast"], ["--interval", "'fast'"]),
-        (["--interval", "1ms"], ["--interval", "1ms", "50ms"]),
         (["--window", "2s"], ["--window", "2s", "four intervals"]),
         (["--window", "3600s", "--interval", "50ms"], ["--window", "3600s", "1000 intervals"]),
-        (["--filter", "port 80"], ["--filter", "'port 80'", "dport PORT"]),
-        (["--filter", "dport 0"], ["--filter", "dport 0"]),
         (["--once", "--count", "3"], ["--once", "--count"]),
         (["--count", "0"], ["--count", "'0'", "1 or more"]),
-        (["--top", "-1"], ["--top", "'-1'", "a whole number, 0 or more"]),
-        (["--interval", "-5s"], ["--interval", "'-5s' is not a duration"]),
-        (["--serve", "localhost:99999"], ["--serve", "port 99999 is above 65535"]),
-        (["--filter", "dport 99999"], ["--filter", "port 99999 is above 65535"]),
-        (["--no-such-option"], ["--no-such-option"]),
         (["--netns", "no-such", "--count", "1", *FAST], ["no-such", "ip netns"]),
     ],
 )
