@@ -63,18 +63,6 @@ def test_a_shown_size_reads_back(size: int) -> None:
     assert units.size_bytes(units.show_size(size)) == size
 
 
-@given(st.text(max_size=12))
-def test_no_text_raises_anything_but_value_error(text: str) -> None:
-    parsers = (
-        units.bits_per_second, units.nanoseconds, units.fraction, units.hertz, units.size_bytes, units.Buffer.parse
-    )  # fmt: skip
-    for parse in parsers:
-        try:
-            parse(text)
-        except ValueError as refusal:
-            assert "write for example" in str(refusal)
-
-
 @pytest.mark.parametrize(
     ("number", "digits", "shown"),
     [
