@@ -136,7 +136,7 @@ def test_what_a_dead_guest_leaves_behind_tells_where_it_was() -> None:
     assert qemu.error_lines("error: \x1b[2J\n") == "error: \\x1b[2J"
 
 
-def _answered(monkeypatch: pytest.MonkeyPatch, *replies: bytes) -> Agent:
+def _answered(*replies: bytes) -> Agent:
     """Return a client whose guest sends these lines, whatever the request."""
     ours, theirs = socket.socketpair()
     client = Agent("test guest", ours)
@@ -154,7 +154,7 @@ def _answered(monkeypatch: pytest.MonkeyPatch, *replies: bytes) -> Agent:
 
 def test_a_reply_longer_than_a_guest_could_honestly_give_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "MAX_REPLY_BYTES", 1 << 20)
-    client = _answered(monkeypatch, b"x" * (1 << 20))
+    client = _answered(b"x" * (1 << 20))
     with pytest.raises(RunFailed, match="answered with more than 1 MiB"):
         client.run("true", timeout=60)
     with pytest.raises(RunFailed, match="more than 1 MiB"):  # and it gets no more requests
@@ -167,18 +167,16 @@ def test_a_reply_longer_than_a_guest_could_honestly_give_is_refused_unread(monke
     [b"[" * 100_000, b"[]", b'{"id": []}', b'{"id": {}}', b"\xff\xfe", b"null", b'{"id": 1e999}', b"1" * 5000],
     ids=lambda line: line[:12].decode(errors="replace"),
 )
-def test_what_is_no_reply_is_passed_over(monkeypatch: pytest.MonkeyPatch, nonsense: bytes) -> None:
+def test_what_is_no_reply_is_passed_over(nonsense: bytes) -> None:
     good = json.dumps({"id": 1, "status": 0, "stdout": "it", "stderr": ""}).encode()
-    client = _answered(monkeypatch, nonsense + b"\n", good + b"\n")
+    client = _answered(nonsense + b"\n", good + b"\n")
     assert client.run("true", timeout=60) == "it"
     client.close()
 
 
 @pytest.mark.parametrize("reply", [{"status": 0}, {"status": "0", "stdout": "", "stderr": ""}, {"stdout": 1}])
-def test_a_reply_that_lacks_what_was_asked_for_fails_the_request(
-    monkeypatch: pytest.MonkeyPatch, reply: dict[str, object]
-) -> None:
-    client = _answered(monkeypatch, json.dumps({"id": 1, **reply}).encode() + b"\n")
+def test_a_reply_that_lacks_what_was_asked_for_fails_the_request(reply: dict[str, object]) -> None:
+    client = _answered(json.dumps({"id": 1, **reply}).encode() + b"\n")
     with pytest.raises(RunFailed, match="test guest: its agent answered without"):
         client.run("true", timeout=60)
     client.close()

@@ -188,7 +188,7 @@ def test_a_run_of_a_papers_figure_has_the_figures_cells_and_another_has_none() -
 
 
 @pytest.mark.virtual
-def test_a_run_of_the_page_can_be_taken_along_as_timeline_and_capture(tmp_path: Path) -> None:
+def test_a_run_of_the_page_can_be_taken_along_as_timeline_and_capture() -> None:
     answers, asked = Answers(), {"fields": SCENARIO, "cc": "bbr"}
     (timeline,) = answers.answer_file("perfetto-trace", **asked)
     whole = perfetto.Trace.FromString(base64.b64decode(timeline["content"]))

@@ -130,7 +130,7 @@ def test_a_figure_has_no_point_of_the_fast_runs_alone() -> None:
     assert figure._points(figure._runs).select("x", "value").rows() == [(50, 11)]
 
 
-def test_flows_of_one_run_are_summed(runs: pl.DataFrame) -> None:
+def test_flows_of_one_run_are_summed() -> None:
     two = frame([_row("bbr", 1.0, 0, 9.0), {**_row("bbr", 1.0, 0, 8.0), "flow": 1}], RUNS)
     assert summary.runs(two)["throughput_mbps"].to_list() == [17.0]
 

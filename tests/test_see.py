@@ -296,9 +296,7 @@ def test_a_recorded_host_is_a_timeline_of_its_threads_and_sockets(recorded: Path
 
 
 @pytest.mark.virtual
-def test_a_recording_stands_beside_its_replay(
-    recorded: Path, brobust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_stands_beside_its_replay(recorded: Path, brobust: Callable[..., Any], tmp_path: Path) -> None:
     table = pl.read_parquet(recorded / "threads.parquet").head(1)
     off = [{"kind": "off", "start_s": number / 10, "duration_ms": 40.0} for number in range(10)]
     rows = [{**table.row(0, named=True), **interval} for interval in off]

@@ -639,7 +639,7 @@ class TestWhenThingsGoWrong:
         # A kernel of another test may have a file for the moment in which it starts.
         assert eventually(lambda: files() <= before), files() - before
 
-    def test_python_stops_on_ctrl_c(self, tmp_path: Path) -> None:
+    def test_python_stops_on_ctrl_c(self) -> None:
         code = (
             "import brobust\n"
             "try:\n"
