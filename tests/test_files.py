@@ -134,8 +134,7 @@ with {what} as directory:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"a = = b", b"\xff", "a = 1".encode("utf-16"), b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"\0"],
+    "content", [b"a = = b", b"\xff", "a = 1".encode("utf-16"), b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"\0"]
 )
 def test_what_is_not_toml_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.toml"

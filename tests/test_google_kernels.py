@@ -20,10 +20,7 @@ from brobust.kernels import virtual as virtual_kernels
 from conftest import googles_patch
 
 # Of cases.VIRTUAL_QUICK, those in which not every packet is the same. docs/algorithms.md says why.
-DIFFER: dict[tuple[str, str], set[str]] = {
-    ("bbr", "brb_bbr3"): set(),
-    ("bbr2", "brb_bbr2"): set(),
-}
+DIFFER: dict[tuple[str, str], set[str]] = {("bbr", "brb_bbr3"): set(), ("bbr2", "brb_bbr2"): set()}
 
 
 @pytest.mark.compiles

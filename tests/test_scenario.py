@@ -426,12 +426,7 @@ _SCENARIO = _sometimes(
         },
         st.fixed_dictionaries(
             {"buffer": st.one_of(st.just("50000.5B"), st.integers(3028, 10**9).map("{}B".format), st.just("100p"))},
-            optional={
-                "bandwidth": _rates(),
-                "rtt": _times(200_000, 10**10),
-                "loss": st.floats(0, 0.99),
-                "aqm": _AQM,
-            },
+            optional={"bandwidth": _rates(), "rtt": _times(200_000, 10**10), "loss": st.floats(0, 0.99), "aqm": _AQM},
         ),
         _sometimes(second_bandwidth=_rates(), second_buffer=st.integers(3028, 10**9).map("{}B".format)),
         st.tuples(_CHANGES, st.lists(_rates(), min_size=3)),

@@ -93,9 +93,7 @@ def test_a_link_leads_to_a_page_or_names_the_file(build: ModuleType, link: str, 
     assert build.in_site(ROOT / "docs/any.md", link, pages) == in_site
 
 
-def test_the_command_names_a_page_or_says_which_there_are(
-    brobust: Brobust,
-) -> None:
+def test_the_command_names_a_page_or_says_which_there_are(brobust: Brobust) -> None:
     named = brobust("docs", "tutorial")
     assert named.returncode == 0 and Path(named.stdout.strip()).is_file()
     refused = brobust("docs", "wacht")

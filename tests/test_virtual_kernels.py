@@ -307,11 +307,7 @@ def test_options_that_a_tree_does_not_have_are_told() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        (
-            "virtual-6.12",
-            MissingSupport,
-            r"^kernel: virtual-6.12 is not built; .*`brobust kernel build virtual-6.12` ",
-        ),
+        ("virtual-6.12", MissingSupport, r"^kernel: virtual-6.12 is not built; .*`brobust kernel build virtual-6.12` "),
         ("virtual-6.1-hz1000", MissingSupport, r"built here: .*; `brobust kernel build virtual-6.1-hz1000` builds it"),
         ("debian-6.12", BadInput, "'debian-6.12' is not a kernel of the virtual backend; built here: none"),
         ("../kernels", BadInput, "is not a kernel of the virtual backend"),
