@@ -6,7 +6,23 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Ends the command with which competitors hold a process of ours for a moment, where `out` is to have what it got.
+/// `run` is for sessions.
+fn held(mut command: Command, run: &Path, out: &Path) -> Output {
+    let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = process.id().to_string();
+    command.args(["contend", "--pid", &pid, "--threads", &pid, "--driver", "competitor", "--competitors", "1"]);
+    let held = command.args(["--for", "200ms", "--out"]).arg(out).env("BROBUST_RUNTIME", run).output().unwrap();
+    process.kill().and_then(|()| process.wait()).unwrap();
+    held
+}
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_brobust-host"))
+}
 
 #[test]
 #[ignore = "needs root"]
@@ -14,16 +30,7 @@ fn a_file_that_cannot_be_written_is_refused_before_anything_is_held() {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("trace.parquet");
     symlink("/dev/null", &out).unwrap();
-    let mut process = Command::new("sleep").arg("60").spawn().unwrap();
-    let pid = process.id().to_string();
-    let held = Command::new(env!("CARGO_BIN_EXE_brobust-host"))
-        .args(["contend", "--pid", &pid, "--threads", &pid, "--driver", "competitor", "--competitors", "1"])
-        .args(["--for", "200ms", "--out"])
-        .arg(&out)
-        .env("BROBUST_RUNTIME", scratch.path().join("run"))
-        .output()
-        .unwrap();
-    process.kill().and_then(|()| process.wait()).unwrap();
+    let held = held(program(), &scratch.path().join("run"), &out);
     let said = String::from_utf8_lossy(&held.stderr);
     assert!(said.contains("trace.parquet cannot be written (this name belongs to something other"), "{said}");
     let shown = String::from_utf8_lossy(&held.stdout);
@@ -57,16 +64,7 @@ fn the_contention_has_ended_when_what_the_threads_got_is_written() {
         // SAFETY: the name lives as long as the call.
         assert!(unsafe { libc::inotify_add_watch(inotify.as_raw_fd(), name.as_ptr(), events) } >= 0);
     }
-    let mut process = Command::new("sleep").arg("60").spawn().unwrap();
-    let pid = process.id().to_string();
-    let held = Command::new(env!("CARGO_BIN_EXE_brobust-host"))
-        .args(["contend", "--pid", &pid, "--threads", &pid, "--driver", "competitor", "--competitors", "1"])
-        .args(["--for", "200ms", "--out"])
-        .arg(out.join("trace.parquet"))
-        .env("BROBUST_RUNTIME", &run)
-        .output()
-        .unwrap();
-    process.kill().and_then(|()| process.wait()).unwrap();
+    let held = held(program(), &run, &out.join("trace.parquet"));
     assert!(held.status.success(), "{}", String::from_utf8_lossy(&held.stderr));
     let seen = changed(&mut inotify);
     // The session's directory, PID-START, goes when everything is undone.
@@ -79,20 +77,10 @@ fn what_the_threads_got_is_said_although_the_disk_is_full() {
     let scratch = tempfile::tempdir().unwrap();
     let disk = scratch.path().join("disk");
     fs::create_dir(&disk).unwrap();
-    let mut process = Command::new("sleep").arg("60").spawn().unwrap();
-    let pid = process.id().to_string();
     let on_full_disk = "mount -t tmpfs -o size=4k none \"$0\" && head -c 4096 /dev/zero >\"$0/all\" && exec \"$@\"";
-    let held = Command::new("unshare")
-        .args(["--mount", "sh", "-c", on_full_disk])
-        .arg(&disk)
-        .arg(env!("CARGO_BIN_EXE_brobust-host"))
-        .args(["contend", "--pid", &pid, "--threads", &pid, "--driver", "competitor", "--competitors", "1"])
-        .args(["--for", "200ms", "--out"])
-        .arg(disk.join("trace.parquet"))
-        .env("BROBUST_RUNTIME", scratch.path().join("run"))
-        .output()
-        .unwrap();
-    process.kill().and_then(|()| process.wait()).unwrap();
+    let mut there = Command::new("unshare");
+    there.args(["--mount", "sh", "-c", on_full_disk]).arg(&disk).arg(program().get_program());
+    let held = held(there, &scratch.path().join("run"), &disk.join("trace.parquet"));
     let (shown, said) = (String::from_utf8_lossy(&held.stdout), String::from_utf8_lossy(&held.stderr));
     assert!(said.contains("trace.parquet cannot be written: no room is left on"), "{said}");
     assert!(shown.contains(", seen by ") && held.status.code() == Some(1), "{:?}\n{shown}", held.status);

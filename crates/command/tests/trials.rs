@@ -87,18 +87,8 @@ fn of_a_namespace_that_goes_it_is_unknown_whether_a_socket_is_short_of_cpu() {
     assert!(ip("add"), "`ip netns add {name}` failed");
     let once = || {
         let mut watch = Command::new(PROGRAM);
-        watch.args([
-            "watch",
-            "--once",
-            "--netns",
-            &name,
-            "--interval",
-            "500ms",
-            "--window",
-            "2s",
-            "--filter",
-            "sport 1",
-        ]);
+        watch.args(["watch", "--once", "--netns", &name, "--filter", "sport 1"]);
+        watch.args(["--interval", "500ms", "--window", "2s"]);
         watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let read = once().wait_with_output().unwrap();
