@@ -70,7 +70,7 @@ def check(scenarios: Sequence[Scenario]) -> None:
         if scenario.traffic != "brobust":
             what = "programs: they run" if scenario.traffic == "programs" else f"traffic: {scenario.traffic} runs"
             if _is_before(FIRST_WITHOUT_PTRACE, virtual_kernels.find_again(scenario.kernel)):
-                programs.check_ptrace(what, "give kernel virtual-7.2 or traffic brobust, which do not need it, or")
+                programs.check_ptrace(what)
             commands_of(scenario)
 
 

@@ -62,11 +62,12 @@ class Commands:
     """SHA-256 of the given files' names and contents; None without any."""
 
 
-def check_ptrace(what: str, instead: str) -> None:
+def check_ptrace(what: str) -> None:
     """Refuse in one line if the host does not let virtual kernels run programs."""
     if (reason := why_no_ptrace()) is not None:
         raise MissingSupport(
-            f"{what} in a virtual kernel only if that may use ptrace ({reason}); {instead} see `brobust doctor`"
+            f"{what} in a virtual kernel only if that may use ptrace ({reason}); give kernel virtual-7.2 or traffic "
+            "brobust, which do not need it, or see `brobust doctor`"
         )
 
 
