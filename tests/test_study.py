@@ -120,9 +120,9 @@ def test_the_page_says_how_many_runs_each_paper_takes() -> None:
     quick, full = re.findall(r"^ +brobust reproduce 2brobust --scale (?:quick|full) +# (.*)", page, re.MULTILINE)
     said = {"2brobust": quick, **dict(re.findall(r"(\w+): (\d+)", quick))}
     for paper in ("2brobust", "clouded", "bbq", "mobiles"):
-        count = len(model.grid(model.of_paper(paper), Scale.QUICK, "virtual").runs())
+        count = model.grid(model.of_paper(paper), Scale.QUICK, "virtual").size
         assert re.match(r"[\d,]+", said[paper])[0].replace(",", "") == str(count), paper  # type: ignore[index]
-    assert f"{len(model.grid(model.of_paper('2brobust'), Scale.FULL, 'virtual').runs()):,} runs" in full
+    assert f"{model.grid(model.of_paper('2brobust'), Scale.FULL, 'virtual').size:,} runs" in full
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import os
@@ -169,6 +170,7 @@ OF_PODS = {"brobust_pod_sockets", "brobust_pod_rate_bits_per_second", "brobust_p
 MAY_BE_ABSENT = {"brobust_host_late_wakes_ratio", "brobust_host_cpu_pressure_ratio", *OF_PODS}
 
 
+@functools.cache
 def _exposed() -> dict[str, Metric]:
     """Return all families that the program exposes here."""
     with connection() as (client, server), served("--per-socket", "--filter", f"sport {client.getsockname()[1]}") as to:
