@@ -76,7 +76,7 @@ def check(scenarios: Sequence[Scenario]) -> None:
 
 def _is_before(series: str, kernel: VirtualKernel) -> bool:
     """Return whether a kernel is of an earlier series of Linux."""
-    return virtual_kernels.series_key(virtual_kernels.series_of(kernel.release)) < virtual_kernels.series_key(series)
+    return virtual_kernels.version_key(virtual_kernels.series_of(kernel.release)) < virtual_kernels.version_key(series)
 
 
 def commands_of(s: Scenario) -> programs.Commands:

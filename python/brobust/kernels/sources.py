@@ -139,8 +139,8 @@ def obtainable() -> list[str]:
     named = [_package_of_tarball(path) for path in _store().glob("linux-source-*.tar.*")]
     named += HOST.names("linux-source-")
     series = {match["series"] for name in named if (match := _PACKAGE.fullmatch(name))}
-    supported = [one for one in series if virtual_kernels.series_key(one) >= virtual_kernels.series_key(MIN_SERIES)]
-    return sorted(supported, key=virtual_kernels.series_key, reverse=True)
+    supported = [one for one in series if virtual_kernels.version_key(one) >= virtual_kernels.version_key(MIN_SERIES)]
+    return sorted(supported, key=virtual_kernels.version_key, reverse=True)
 
 
 def why_default(order: Order) -> str | None:

@@ -113,12 +113,12 @@ def _newest(name: str) -> tuple[list[int], bool]:
     """Return a key that sorts names by series; within a series the default tick comes last."""
     series = debian_series(name)
     assert series is not None
-    return series_key(series), tick_of(name) is None
+    return version_key(series), tick_of(name) is None
 
 
-def series_key(series: str) -> list[int]:
-    """Return a key that sorts `6.1`, `6.8` and `6.12` in this order."""
-    return [int(part) for part in series.split(".")]
+def version_key(name: str) -> list[int]:
+    """Return a key that sorts `6.1`, `6.8` and `6.12` in this order, and names by the numbers in them."""
+    return [int(digits) for digits in re.findall(r"[0-9]+", name)]
 
 
 def series_of(release: str) -> str:

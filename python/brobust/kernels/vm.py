@@ -26,6 +26,7 @@ from brobust.host.locks import locked, refuse_foreign_to_root
 from brobust.host.programs import find_program
 from brobust.kernels.apt import HOST, Archive, archives
 from brobust.kernels.toolchain import check_room, environment
+from brobust.kernels.virtual import version_key
 
 DEFAULT = "debian-6.12"  # if it is cached or apt offers it; see default()
 FETCH_SECONDS = 600.0  # how long to wait for another process that fetches the same files
@@ -103,7 +104,7 @@ def default() -> str:
     debian = [name for name in names if name.startswith("debian-")]
     if DEFAULT in debian or not names:
         return DEFAULT
-    return max(debian, key=_version_key) if debian else "host" if "host" in names else max(names, key=_version_key)
+    return max(debian, key=version_key) if debian else "host" if "host" in names else max(names, key=version_key)
 
 
 def why_default(name: str) -> str | None:
@@ -118,7 +119,7 @@ def available() -> dict[str, str]:
     except PermissionError:
         kept = []
     names = {name: "cached" for name in kept if _cached(name) is not None}
-    for series, packages in sorted(_debian_packages().items(), key=lambda item: _version_key(item[0])):
+    for series, packages in sorted(_debian_packages().items(), key=lambda item: version_key(item[0])):
         names.setdefault(f"debian-{series}", f"apt: {packages[0]}")
     for image in sorted(Path("/boot").glob("vmlinuz-*")):
         release = image.name.removeprefix("vmlinuz-")
@@ -288,14 +289,10 @@ def _debian_packages(archive: Archive = HOST) -> dict[str, list[str]]:
     """Return the signed cloud kernels of each series, newest first. apt is asked only once per process, because a grid
     has hundreds of scenarios."""
     found: dict[str, list[str]] = {}
-    for name in sorted(archive.names("linux-image-"), key=_version_key, reverse=True):
+    for name in sorted(archive.names("linux-image-"), key=version_key, reverse=True):
         if match := _CLOUD_PACKAGE.fullmatch(name):
             found.setdefault(match["series"], []).append(name)
     return found
-
-
-def _version_key(package: str) -> list[int]:
-    return [int(digits) for digits in re.findall(r"[0-9]+", package)]
 
 
 def _tool(package: str, argv: list[str], cwd: Path, remedy: str = "repeat the command") -> None:
