@@ -483,7 +483,7 @@ def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
         (["load", "bbr_steady", "--dry-run", "--param", "growth=2%"], "steady_growth"),
         (["params", "cubic"], "takes no parameters"),
         (["load", NAME, "--default", "--netns", "no-such-namespace"], "not a network namespace"),
-        (["load", NAME, "--for", "0s"], "too short to try anything; give at least 100ms"),
+        (["load", NAME, "--for", "0s"], "too short to see anything; give at least 100ms"),
         (["load", "brb_bbr1_master", "--param", "master_stride=5"], "virtual"),
         (["unload", "cubic"], "not loaded by brobust"),
         (["params", "cubic"], "brb_cubic"),

@@ -1,8 +1,11 @@
-//! Whole numbers that options take, and what is said of what is none of them.
+//! Whole numbers and lengths of time that options take, and what is said of what is none of them.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
+
+use brobust_host::units;
 
 /// Returns the parser of whole numbers from `min` on. Its error is a sentence for the user, as of the others here.
 pub fn at_least<T>(min: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
@@ -21,6 +24,13 @@ where
         let refused = || format!("give a whole number from {} to {}", range.start(), range.end());
         parsed(text, |number| range.contains(number)).ok_or_else(refused)
     }
+}
+
+/// Reads for how long something is to be done.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let duration = Duration::from_nanos(units::nanoseconds(text)?);
+    let allowed = Some(duration).filter(|duration| *duration >= Duration::from_millis(100));
+    allowed.ok_or_else(|| "this is too short to see anything; give at least 100ms".to_owned())
 }
 
 /// Reads the id of a process.

@@ -6,19 +6,17 @@ use std::time::{Duration, Instant};
 use brobust_cc::Offered;
 use brobust_ccload as ccload;
 use brobust_host::namespaces::Namespace;
-use brobust_host::{reason, units, Refusal};
+use brobust_host::{reason, Refusal};
 use clap::Args;
 use serde_json::{json, Value};
 
 use super::journal::Journal;
 use super::unload::print_holders;
 use super::{changes, clean_up, defaults, not_known, print, CONTROL};
-use crate::{end, interrupt, Outcome, Stop};
+use crate::{end, interrupt, numbers, Outcome, Stop};
 
 /// How often a trial looks whether another command has unloaded it.
 const LOOK: Duration = Duration::from_millis(500);
-/// As for `contend`.
-const MIN_TRIAL_NS: u64 = 100_000_000;
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -47,8 +45,8 @@ pub struct Options {
     #[arg(long)]
     pin: bool,
     /// Unload it after this time, such as 60s or 10m
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration_ns, conflicts_with = "pin")]
-    duration_ns: Option<u64>,
+    #[arg(long = "for", value_name = "DURATION", value_parser = numbers::duration, conflicts_with = "pin")]
+    duration: Option<Duration>,
     /// Only say what would be changed
     #[arg(long)]
     dry_run: bool,
@@ -81,7 +79,7 @@ pub fn run(options: &Options) -> Outcome {
     } else if options.pin {
         request.pin()
     } else {
-        request.try_it(options.duration_ns.map(Duration::from_nanos))
+        request.try_it(options.duration)
     }
 }
 
@@ -202,13 +200,6 @@ fn not_ours(name: &str) -> Refusal {
         known.sort_by_key(|control| (control.ends_with("_shadow"), *control));
         format!("there is no control named {name}; the controls are {}", known.join(", "))
     })
-}
-
-fn duration_ns(text: &str) -> Result<u64, String> {
-    match units::nanoseconds(text)? {
-        ..MIN_TRIAL_NS => Err("this is too short to try anything; give at least 100ms".to_owned()),
-        ns => Ok(ns),
-    }
 }
 
 fn places(is_default: bool, given: &[String]) -> Result<Vec<Namespace>, Refusal> {

@@ -8,12 +8,13 @@ mod screen;
 mod vcpus;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use brobust_host::{units, Refusal, Result};
+use brobust_host::{Refusal, Result};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::{end, files, output, Outcome};
+use crate::{end, files, numbers, output, Outcome};
 use hold::Place;
 use request::Request;
 use screen::Screen;
@@ -41,8 +42,8 @@ pub struct Arguments {
     #[command(flatten)]
     options: request::Options,
     /// End after this time [default: at Ctrl-C, or when the recording of --replay ends]
-    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
-    seconds: Option<f64>,
+    #[arg(long = "for", value_name = "TIME", value_parser = numbers::duration)]
+    duration: Option<Duration>,
     /// Write what the threads got to this Parquet file, as `record` does
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -75,8 +76,8 @@ struct Record {
     #[command(flatten)]
     vm: vcpus::VmOptions,
     /// Record for this time
-    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = seconds)]
-    seconds: f64,
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = numbers::duration)]
+    duration: Duration,
     /// One JSON object a second, and one at the end
     #[arg(long)]
     json: bool,
@@ -90,8 +91,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn contend(arguments: &Arguments) -> Outcome {
-    let Arguments { seconds, force, dry_run, json, ref out, .. } = *arguments;
+    let Arguments { duration, force, dry_run, json, ref out, .. } = *arguments;
     let request = arguments.options.request()?;
+    let seconds = duration.map(|duration| duration.as_secs_f64());
     let has_end = seconds.is_some() || arguments.options.replay.is_some();
     if force && !has_end {
         let text = "--force needs --for, since nobody may get a CPU to end the contention; give for example --for 10s";
@@ -127,16 +129,9 @@ fn record(arguments: &Record) -> Outcome {
     check_out(&arguments.out)?;
     let machine = arguments.vm.find()?;
     let mut screen = Screen::new(arguments.json);
-    let report = hold::record(&machine, arguments.seconds, &arguments.out, &mut screen)?;
+    let report = hold::record(&machine, arguments.duration.as_secs_f64(), &arguments.out, &mut screen)?;
     screen.finish(&report)?;
     end(if report.end.is_some_and(|end| end.interrupted) { 130 } else { 0 })
-}
-
-fn seconds(text: &str) -> std::result::Result<f64, String> {
-    match units::nanoseconds(text)? {
-        ..100_000_000 => Err("this is too short to see anything; give at least 100ms".to_owned()),
-        ns => Ok(ns as f64 / 1e9),
-    }
 }
 
 /// Refuses a file that could not be written, and one that is there, as `watch --record` does: an hour's recording would be
