@@ -411,15 +411,20 @@ mod tests {
     }
 
     /// Makes a file that serves as a sysctl.
-    fn knob(runtime: &Runtime) -> PathBuf {
+    fn knob(runtime: &Runtime, value: &str) -> PathBuf {
         let knob = runtime.sysctls.join("knob");
-        fs::write(&knob, "950000\n").expect("written");
+        fs::write(&knob, value).expect("written");
         knob
     }
 
     fn held_knob() -> Journal {
         let sysctl = Sysctl { name: "knob".into(), previous: "950000".into(), held: "-1".into() };
         Journal { sysctls: vec![sysctl], ..Journal::default() }
+    }
+
+    /// A change that this command of the shell undoes.
+    fn step(what: &str, undo: &str) -> Step {
+        Step { what: what.into(), undo: ["sh", "-c", undo].map(str::to_owned).into() }
     }
 
     fn content(file: &Path) -> String {
@@ -430,13 +435,9 @@ mod tests {
     fn changes_are_undone_by_their_commands_the_last_one_first() {
         let runtime = runtime();
         let log = runtime.sysctls.join("log");
-        let step = |what: &str| Step {
-            what: what.into(),
-            undo: vec!["sh".into(), "-c".into(), format!("echo {what} >>{}", log.display())],
-        };
         let mut session = begin(&runtime);
         for what in ["first", "second", "first"] {
-            session.record_step(step(what)).expect("recorded");
+            session.record_step(step(what, &format!("echo {what} >>{}", log.display()))).expect("recorded");
         }
         session.end().expect("undone");
         assert_eq!(content(&log), "second\nfirst\n");
@@ -447,12 +448,8 @@ mod tests {
     fn a_change_that_cannot_be_undone_stays_recorded_and_the_others_do_not() {
         let runtime = runtime();
         let flag = runtime.sysctls.join("flag");
-        let waits = Step {
-            what: "eth1".into(),
-            undo: vec!["sh".into(), "-c".into(), format!("test -e {} || {{ echo busy >&2; exit 1; }}", flag.display())],
-        };
-        let other = Step { what: "eth2".into(), undo: vec!["true".into()] };
-        left_by(&runtime, nobody(), &Journal { steps: vec![waits, other], ..Journal::default() });
+        let waits = step("eth1", &format!("test -e {} || {{ echo busy >&2; exit 1; }}", flag.display()));
+        left_by(&runtime, nobody(), &Journal { steps: vec![waits, step("eth2", "true")], ..Journal::default() });
         assert_eq!(names(&runtime)[..2], ["change of eth2", "change of eth1"]);
         let problems = clean(&runtime).expect("it tries");
         assert_eq!(problems, ["eth1 (sh: busy)"]);
@@ -477,7 +474,7 @@ mod tests {
     #[test]
     fn a_sysctl_is_held_and_put_back_also_after_a_kill() {
         let runtime = runtime();
-        let knob = knob(&runtime);
+        let knob = knob(&runtime, "950000\n");
         let mut session = begin(&runtime);
         session.hold_sysctl("knob", "-1").expect("held");
         assert_eq!(content(&knob), "-1");
@@ -498,9 +495,8 @@ mod tests {
     #[test]
     fn a_sysctl_that_somebody_has_set_since_is_left_alone() {
         let runtime = runtime();
-        let knob = knob(&runtime);
+        let knob = knob(&runtime, "900000");
         left_by(&runtime, nobody(), &held_knob());
-        fs::write(&knob, "900000").expect("written");
         clean(&runtime).expect("cleaned");
         assert_eq!(content(&knob), "900000");
     }
@@ -508,7 +504,7 @@ mod tests {
     #[test]
     fn a_sysctl_that_cannot_be_put_back_stays_in_the_journal_until_it_can() {
         let runtime = runtime();
-        let knob = knob(&runtime);
+        let knob = knob(&runtime, "950000\n");
         fs::write(knob.with_extension("busy"), "").expect("written");
         let mut session = begin(&runtime);
         for _ in 0..2 {
@@ -534,8 +530,7 @@ mod tests {
     #[test]
     fn one_thing_that_cannot_be_undone_does_not_keep_the_rest_from_it() {
         let runtime = runtime();
-        let knob = knob(&runtime);
-        fs::write(&knob, "-1").expect("written");
+        let knob = knob(&runtime, "-1");
         let stuck = runtime.sysctls.join("brobust-7");
         fs::create_dir(&stuck).expect("made");
         for file in ["tasks", "busy"] {
@@ -573,8 +568,7 @@ mod tests {
     #[test]
     fn a_session_of_another_pid_namespace_is_left_alone() {
         let runtime = runtime();
-        let knob = knob(&runtime);
-        fs::write(&knob, "-1").expect("written");
+        let knob = knob(&runtime, "-1");
         let session = begin(&runtime);
         assert_eq!(read(&session).pid_namespace, pid_namespace());
         drop(session);
@@ -610,16 +604,14 @@ mod tests {
     #[test]
     fn a_journal_that_cannot_be_read_is_no_empty_one() {
         let runtime = runtime();
-        let knob = knob(&runtime);
-        fs::write(&knob, "-1").expect("written");
+        let knob = knob(&runtime, "-1");
         let dead = left_by(&runtime, nobody(), &held_knob());
         let (file, kept) = (dead.join("session.json"), dead.join("kept"));
         fs::rename(&file, &kept).expect("renamed");
         fs::create_dir(&file).expect("made");
         let problems = clean(&runtime).expect("it tries");
         assert!(problems[0].ends_with("session.json: is a directory"), "{problems:?}");
-        let step = Step { what: "eth1".into(), undo: vec!["true".into()] };
-        assert!(Journal::undo(&dead, &step).unwrap_err().text.contains("is a directory"));
+        assert!(Journal::undo(&dead, &step("eth1", "true")).unwrap_err().text.contains("is a directory"));
         fs::remove_dir(&file).and_then(|()| fs::rename(&kept, &file)).expect("as it was");
         assert!(clean(&runtime).expect("cleaned").is_empty());
         assert_eq!((content(&knob).as_str(), dead.exists()), ("950000", false));
@@ -629,8 +621,7 @@ mod tests {
     fn a_change_that_could_not_be_recorded_is_not_taken_for_recorded_the_next_time() {
         let runtime = runtime();
         let log = runtime.sysctls.join("log");
-        let undo = ["sh", "-c", &format!("echo undone >>{}", log.display())].map(str::to_owned).to_vec();
-        let step = Step { what: "eth1".into(), undo };
+        let step = step("eth1", &format!("echo undone >>{}", log.display()));
         let mut session = begin(&runtime);
         let full = session.directory.join("session.json.new");
         fs::create_dir(&full).expect("made");
