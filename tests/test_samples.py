@@ -12,7 +12,10 @@ HEAD = {
         "bbr_mode", "ssthresh_packets", "delivered_packets", "socket",
     ],
 }  # fmt: skip
-BBR = [10**9, 40, 20, 0.9, 2_500_000, 1_250_000, False, 2_400_000, 10_000, 1.25, 2.0, 12_000, 9_000, 3, 7, None, 2, 30, 800, 1]
+BBR = [
+    10**9, 40, 20, 0.9, 2_500_000, 1_250_000, False, 2_400_000, 10_000, 1.25, 2.0, 12_000, 9_000, 3, 7, None, 2,
+    30, 800, 1,
+]  # fmt: skip
 CONTROL = [10**9, 10, 0, None, 2**64 - 1, 0, True, None, None, None, None, 100, 100, 0, 0, None, None, None, 5, 0]
 TAIL = {
     "sockets": [
