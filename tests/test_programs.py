@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,17 @@ def compiled(to: Path, source: str, *options: str) -> Path:
     text = (SOURCES / f"{source}.c").read_text() if (SOURCES / f"{source}.c").exists() else source
     subprocess.run(["gcc", "-O1", "-x", "c", "-", "-o", str(to), *options], input=text, text=True, check=True)
     return to
+
+
+def members(archive: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield names and contents as the kernel reads them: each header says where the next one is."""
+    while archive:
+        assert archive.startswith(b"070701")
+        of_content, of_name = int(archive[54:62], 16), int(archive[94:102], 16)
+        begin = 110 + of_name + -(110 + of_name) % 4
+        assert archive[110 + of_name - 1] == 0
+        yield archive[110 : 110 + of_name - 1], archive[begin : begin + of_content]
+        archive = archive[begin + of_content + -of_content % 4 :]
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +119,18 @@ class TestPacking:
         (tmp_path / "certificates/cert.pem").write_text("second")
         os.utime(tmp_path / "certificates/cert.pem", (1, 1))
         assert programs.commands(SENDER, RECEIVER, ("certificates",)).ramdisk != first.ramdisk
+
+    def test_a_name_that_is_not_ascii_leaves_the_files_after_it_where_they_are(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A member of the archive says how long its name is, in bytes: a wrong one ends the kernel's unpacking."""
+        monkeypatch.chdir(tmp_path)
+        for name in ("größe 1.bin", "zuletzt"):
+            Path(name).write_bytes(name.encode())
+        ramdisk = programs.commands(SENDER, RECEIVER, ("größe 1.bin", "zuletzt")).ramdisk
+        found = dict(members(ramdisk))
+        assert found["größe 1.bin".encode()] == "größe 1.bin".encode()
+        assert found[b"zuletzt"] == b"zuletzt" and list(found)[-1] == b"TRAILER!!!"
 
 
 class TestRefusals:

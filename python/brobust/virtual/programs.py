@@ -113,7 +113,7 @@ def _commands(
 def _hash_of(content: Mapping[str, bytes], names: Collection[str]) -> str | None:
     digest = hashlib.sha256()
     for name in sorted(names):
-        digest.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
+        digest.update(os.fsencode(name) + f"\0{len(content[name])}\0".encode() + content[name])
     return digest.hexdigest() if names else None
 
 
@@ -216,9 +216,11 @@ def archive(files: Mapping[str, bytes], executable: set[str]) -> bytes:
 
 
 def _member(number: int, name: str, mode: int, content: bytes, device: tuple[int, int]) -> bytes:
-    # inode, mode, uid, gid, links, mtime, size, the device it lies on (2), the device it is (2), name length, checksum
-    fields = (number, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(name) + 1, 0)
-    header = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
+    encoded = os.fsencode(name) + b"\0"
+    # inode, mode, uid, gid, links, mtime, size, the device it lies on (2), the device it is (2), name length in bytes,
+    # checksum
+    fields = (number, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(encoded), 0)
+    header = b"070701" + b"".join(b"%08X" % field for field in fields) + encoded
     return _padded(header) + _padded(content)
 
 
