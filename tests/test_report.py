@@ -401,6 +401,41 @@ def test_an_unknown_axis_is_refused_with_the_known_ones(runs: pl.DataFrame) -> N
         ThroughputFigure(runs, x="colour")
 
 
+def _swept(*controls: str) -> pl.DataFrame:
+    return frame([_row(control, 0.5, repeat, 1.0) for control in controls for repeat in range(3)], RUNS)
+
+
+def test_a_parameter_of_a_control_is_an_axis_with_others_as_lines_to_compare_with() -> None:
+    swept = _swept("brb_bbq:alpha=500us", "brb_bbq:alpha=2ms:beta=1%", "brb_bbq", "bbr", "brb_bbq:alpha=1ms")
+    figure = ThroughputFigure(swept, x="alpha")
+    at_each = {
+        control: figure._runs.filter(cc=control)["alpha"].unique().sort().to_list() for control in figure.controls
+    }
+    assert at_each == {
+        "bbr": [0.5, 1, 2], "brb_bbq": [0.5, 1], "brb_bbq (default alpha)": [0.5, 1, 2], "brb_bbq:beta=1%": [2]
+    }  # fmt: skip
+    assert "parameter alpha [ms]" in figure.terminal() and figure.panels == 1
+    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs" in figure._caption
+    assert "parameter beta [%]" in ThroughputFigure(swept, x="beta").terminal()
+
+
+@pytest.mark.parametrize(
+    ("controls", "x", "said"),
+    [
+        (
+            ("brb_bbr1:policer_detection=off",),
+            "policer_detection",
+            "--x policer_detection: its value 'off' is no number",
+        ),
+        (("brb_bbq:alpha=5ms", "brb_bbr1_ha:alpha=2"), "alpha", "the controls have values with no unit and ms"),
+        (("brb_bbq:alpha=5ms",), "alfa", "no such axis; .* stride, alpha$"),
+    ],
+)
+def test_a_parameter_that_is_no_axis_is_refused(controls: tuple[str, ...], x: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        ThroughputFigure(_swept(*controls), x=x)
+
+
 def test_the_json_object_of_a_run_sums_its_flows() -> None:
     rows = [_row("bbr", 1.0, 0, 9.0), {**_row("cubic", 1.0, 0, 8.0), "flow": 1}]
     said = summary_of(rows)

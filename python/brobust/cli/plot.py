@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 def plot(
     dataset: Annotated[Path, typer.Argument(help="The dataset directory that `brobust run` wrote.")],
     x: Annotated[
-        str | None, typer.Option(help="Horizontal axis, such as share or rtt_ms. [default: an axis that varies]")
+        str | None,
+        typer.Option(
+            help="Horizontal axis, such as share or rtt_ms, or a parameter of controls: alpha of brb_bbq:alpha=5ms. "
+            "[default: an axis that varies]"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the files. [default: the dataset's]")] = None,
 ) -> None:

@@ -19,6 +19,7 @@ from brobust.analysis import confidence, summary
 from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase, in_order
 from brobust.analysis.cells import undisturbed_with_every_schedule
 from brobust.errors import BadInput
+from brobust.report import parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +45,8 @@ FIRST_CHOICES = (
     "share", "bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "timeslice_ms", "start_jitter", "length_jitter",
     "alternate_s", "receiver_share", "buffer_bytes", "buffer_bdp", "loss", "flows",
 )  # fmt: skip
-# The label of each axis that a figure can have: those with numbers, and the stride that a control's name may hold.
+# The label of each axis that a figure can have: those with numbers. So can a parameter that controls' names hold, of
+# which only the stride has a label of its own.
 LABELS = {
     **{name: NAMED[name].axis.label for name in dict.fromkeys((*FIRST_CHOICES, *NAMED)) if NAMED[name].axis.label},
     "stride": "pacing stride",
@@ -103,8 +105,11 @@ class ThroughputFigure:
         if scenarios is not None:
             cells, fields = summary.told_apart(measured, summary.varying(measured) or ["cc"], scenarios)
             measured = cells
-        if x == "stride":
-            measured = _with_strides(measured)
+        known = parameters.names(measured["cc"].unique(maintain_order=True))
+        labels = dict(LABELS)
+        if x == "stride" or (x is not None and x in known and x not in LABELS):
+            measured, unit = parameters.as_column(measured, x)
+            labels.setdefault(x, f"parameter {x}" + (f" [{unit}]" if unit else ""))
         if values is not None:
             measured = measured.join(values.select("run", pl.col("value").alias(value)), on="run")
         self._value, self._stat, self._log = value, stat, log
@@ -115,8 +120,9 @@ class ThroughputFigure:
         numeric = [axis for axis in LABELS if axis in axes]
         self.x = x or (numeric[0] if numeric else "share")
         choices = f"give one that varies: {', '.join(numeric)}" if numeric else "leave it out"
-        if self.x not in LABELS:
-            raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join(LABELS)}")
+        if self.x not in labels:
+            raise BadInput(f"--x {self.x}: no such axis; give one of {', '.join([*LABELS, *known])}")
+        self._x_label = labels[self.x]
         self._panel_axes = [axis for axis in axes if axis not in (self.x, IN_ANOTHER_UNIT.get(self.x), "cc")]
         # Undisturbed runs have neither driver nor timeslice: they belong to every panel of their control.
         schedule = [axis for axis in self._panel_axes if axis in CONTENDED or axis.startswith("contention.")]
@@ -145,7 +151,7 @@ class ThroughputFigure:
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
-        return save(self.figure(), directory / name, self._caption, f"{LABELS[self.x]}\n", size=9)
+        return save(self.figure(), directory / name, self._caption, f"{self._x_label}\n", size=9)
 
     def figure(self) -> Figure:
         columns = 2 if len(self._panels) == 4 else min(3, len(self._panels))
@@ -246,7 +252,7 @@ class ThroughputFigure:
         ticks = self._ticks(rows)
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows[self._value].max() or 1) * scale(self._value) * 1.05)  # type: ignore[arg-type]
-        plotext.xlabel(LABELS[self.x])
+        plotext.xlabel(self._x_label)
         where = f", {cell_phrase(self._runs, self._panel_axes, self._panels[0])}" if self._panel_axes else ""
         plotext.title(f"{self._stat}: {VALUES[self._value]}{where}")
         drawn = str(plotext.build())
@@ -309,16 +315,6 @@ def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
         done = {axis, IN_ANOTHER_UNIT.get(axis, axis)}
         measured = measured.with_columns(pl.Series("cc", names), *(pl.lit(None).alias(name) for name in done))
     return measured
-
-
-def _with_strides(measured: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs with the stride of a control's name (`brb_bbr1_master:stride=5`) as a column, and no longer in
-    the name."""
-    stride = r":stride=(\d+)"
-    return measured.with_columns(
-        pl.col("cc").str.extract(stride).cast(pl.Float64).fill_null(1).alias("stride"),
-        pl.col("cc").str.replace(stride, ""),
-    )
 
 
 def scale(axis: str) -> int:
