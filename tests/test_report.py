@@ -555,6 +555,23 @@ def test_a_caption_of_runs_on_different_paths_begins_with_their_length() -> None
     assert caption(rows, summary.runs(rows), "median").startswith("5 s per run. Points")
 
 
+@pytest.mark.parametrize(
+    ("runs_of_each", "said"),
+    [
+        ((1, 1), "Points: one run each, n = 1. "),
+        ((2, 1), "Points: median of n = 1-2 runs, dots: each run. "),
+        ((3, 2), "bars: its 95 % confidence interval (bootstrap, where n is at least 3), dots: each run. "),
+        ((3, 3), "bars: its 95 % confidence interval (bootstrap), dots: each run. "),
+    ],
+)
+def test_a_caption_tells_of_intervals_only_where_there_are_enough_runs(
+    runs_of_each: tuple[int, int], said: str
+) -> None:
+    each = zip((1.0, 0.5), runs_of_each, strict=True)
+    rows = frame([_row("bbr", share, repeat, 1.0) for share, count in each for repeat in range(count)], RUNS)
+    assert said in caption(rows, summary.runs(rows), "median").replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_a_caption_says_that_off_times_were_replayed() -> None:
     """The CPU share of such a run is 100 %."""
     rows = frame([_row("bbr", 1.0, 0, 1.0, replay="seen.parquet")], RUNS)

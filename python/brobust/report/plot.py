@@ -334,6 +334,17 @@ def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
     return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
+def _of_medians(n: str, runs: Sequence[int], medians: str, intervals: str) -> str:
+    """Return what medians of so many runs a cell are drawn as: there is no interval of fewer than three."""
+    if max(runs) == 1:
+        return f"{medians}: one run each, {n}"
+    if max(runs) < confidence.MIN_RUNS:
+        return f"{medians}: median of {n} runs, dots: each run"
+    of = "" if min(runs) >= confidence.MIN_RUNS else f", where n is at least {confidence.MIN_RUNS}"
+    interval = f"{intervals}: its 95 % confidence interval (bootstrap{of})"
+    return f"{medians}: median of {n} runs, {interval}, dots: each run"
+
+
 def caption(
     runs: pl.DataFrame,
     measured: pl.DataFrame,
@@ -364,15 +375,14 @@ def caption(
     if len(slices) == 1:
         drivers = contended["driver"].unique()
         fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
-    count = runs_of_a_cell(measured, [*(summary.varying(measured) or ["cc"]), *fields])
-    n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count}"
+    cell = [*(summary.varying(measured) or ["cc"]), *fields]
+    n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{runs_of_a_cell(measured, cell)}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
     where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
     points = f"Points: standard deviation over {n} runs"
     if stat == "median":
-        medians, intervals = drawn_as
-        points = f"{medians}: median of {n} runs, {intervals}: its 95 % confidence interval (bootstrap), dots: each run"
+        points = _of_medians(n, measured.group_by(cell).len()["len"].to_list(), *drawn_as)
     conditions = "; ".join(filter(None, [", ".join(fixed), f"{seconds} s per run"]))
     return f"{conditions}. {points}. {where}, {summary.kernels(runs)}" + (
         f"; {unfaithful} runs unfaithful." if unfaithful else "."
