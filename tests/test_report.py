@@ -14,7 +14,7 @@ import made_up
 from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
 from brobust.analysis.metrics import Evidence, Tables
-from brobust.cli.plot import draw
+from brobust.cli.plot import draw, plot
 from brobust.dataset import RUNS, TABLES, Dataset, Measured, find, frame
 from brobust.errors import BadInput
 from brobust.report import over_time, programs, table
@@ -371,6 +371,26 @@ def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:
     figure = ThroughputFigure(pl.concat([runs, short]))
     assert len(figure._panels) == 2
     assert figure._runs.filter(pl.col("share") == 1)["timeslice_ms"].unique().sort().to_list() == [1.0, 10.0]
+
+
+def test_the_figure_of_a_part_of_a_series_says_how_much_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = Grid({"kernel": "virtual-6.12", "contention": {"share": [1, 0.5]}, "repeat": 2})
+    dataset = Dataset.create(tmp_path / "in parts", grid, {})
+    for number, run in enumerate(grid.runs()):
+        dataset.append(run.id, Measured(made_up.rows(run, outcome="failed" if number == 3 else "ok")))
+        if number in (0, 3):
+            plot(tmp_path / "in parts", out=tmp_path)
+            said = capsys.readouterr().err.splitlines()
+            left = "3" if number == 0 else "1"
+            assert said == [
+                f"{left} of the series' 4 runs are missing or failed, and not drawn; "
+                f"`brobust run --resume --out '{tmp_path}/in parts'` measures them"
+            ]
+    dataset.append(run.id, Measured(made_up.rows(run)))
+    plot(tmp_path / "in parts", out=tmp_path)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_empty_dataset_is_refused() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brobust import extras, files
+from brobust.errors import BrobustError
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
@@ -34,7 +35,24 @@ def plot(
     if out is not None:
         files.check_directory("--out", out)
         extras.require("--out")
+    if (lacking := _lacking(opened)) is not None:
+        from brobust.report.console import Console
+
+        Console(stderr=True).print(lacking, soft_wrap=True, highlight=False, markup=False)
     draw(opened, x, out or dataset)
+
+
+def _lacking(dataset: Dataset) -> str | None:
+    """Return a sentence if the series was not completed, since a figure does not show what is not there; None if it
+    was, or if its scenario is of another version."""
+    try:
+        asked = {run.id for run in dataset.grid().runs()}
+    except BrobustError:
+        return None
+    if not (left := len(asked - dataset.finished())):
+        return None
+    go_on = f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}` measures them"
+    return f"{left} of the series' {len(asked)} runs are missing or failed, and not drawn; {go_on}"
 
 
 def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
