@@ -19,9 +19,10 @@ import pytest
 import verifier
 
 from brobust import _core
+from brobust.cc import names
 from brobust.cc.names import OURS
 from brobust.cli.cc import OF_HOST_PROGRAM
-from brobust.errors import BrobustError
+from brobust.errors import BadInput, BrobustError
 from brobust.host.programs import ask_host_program, host_program
 from conftest import eventually, kill_with_guardian
 
@@ -494,6 +495,28 @@ def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], said: 
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1 and refused.stderr.startswith("brobust: ")
     assert said in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bbr_stedy", "did you mean bbr_steady?"),
+        ("bbr3", "did you mean brb_bbr3?"),
+        ("vegsa", "did you mean vegas?"),
+        ("brb_copa", "there are bbr, bbr_robust, "),
+        ("brb_new", "brb_new.c is there, but this command was compiled without it: `make setup` compiles it"),
+    ],
+)
+def test_a_control_that_is_not_known_is_answered_with_what_may_help(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "controls").mkdir()
+    (tmp_path / "controls/brb_new.c").touch()
+    monkeypatch.setattr("brobust.kernels.our_files.CC", tmp_path)
+    with pytest.raises(BadInput, match=f"neither of Linux nor of brobust; .*{re.escape(said)}"):
+        names.check_written(name, "virtual-6.12")
+    with pytest.raises(BadInput, match="no congestion control of ours; "):
+        names.check_ours([name])
 
 
 @pytest.fixture

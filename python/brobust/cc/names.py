@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
-from brobust import _core
+from brobust import _core, files
 from brobust.errors import BadInput
+from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
 from brobust.kernels.vm import Kernel
@@ -21,6 +23,8 @@ LINUX = {
     "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "reno", "scalable",
     "vegas", "veno", "westwood", "yeah",
 }  # fmt: skip
+
+MIN_LIKENESS = 0.75  # of two names, of which one is then a slip: bbr_stedy, but not brb_copa, which is like brb_reno
 
 # The names of enum cc_mode and enum cc_ca_state (cc/cc.h), by number.
 MODES = _core.MODES
@@ -36,7 +40,20 @@ def check_ours(controls: Iterable[str]) -> None:
     """Refuse what is none of the controls of cc/controls."""
     ours = _core.control_names()
     if others := [control for control in controls if name_of(control) not in ours]:
-        raise BadInput(f"{others[0]!r} is no congestion control of ours; give {', '.join(ours)}")
+        raise BadInput(f"{others[0]!r} is no congestion control of ours; {_instead(others[0], ours, 'give')}")
+
+
+def _instead(name: str, known: Iterable[str], there: str) -> str:
+    """Return what may help somebody who gave a control that is not among those that are known: it is new and was not
+    compiled yet, or its name is a slip; else all of them, after the words `there`."""
+    file = our_files.CC / "controls" / f"{name}.c"
+    if files.is_file(file):
+        return f"{file} is there, but this command was compiled without it: `make setup` compiles it"
+    known = sorted(known)
+    near = [f"brb_{name}"] if f"brb_{name}" in known else difflib.get_close_matches(name, known, 1, MIN_LIKENESS)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"{there} {', '.join(known)}"
 
 
 def settings_of(control: str) -> list[tuple[str, int]]:
@@ -64,8 +81,8 @@ def check_written(control: str, kernel: str) -> None:
     name = name_of(control)
     is_debian = virtual_kernels.debian_series(kernel) is not None or vm_kernels.is_debian(kernel)
     if is_debian and name not in LINUX and name not in OURS:
-        known = ", ".join(sorted(LINUX | OURS.keys()))
-        raise BadInput(f"cc: {name!r} is a congestion control neither of Linux nor of brobust; there are {known}")
+        instead = _instead(name, LINUX | OURS.keys(), "there are")
+        raise BadInput(f"cc: {name!r} is a congestion control neither of Linux nor of brobust; {instead}")
     settings_of(control)
 
 
