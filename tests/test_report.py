@@ -439,6 +439,13 @@ def test_a_parameter_of_a_control_is_an_axis_with_others_as_lines_to_compare_wit
     assert "parameter beta [%]" in ThroughputFigure(swept, x="beta").terminal()
 
 
+def test_values_of_a_parameter_stand_by_their_size_in_tables_and_figures() -> None:
+    ordered = [f"brb_new:{setting}" for setting in ("a=2", "a=8", "a=20", "a=20:b=0.25", "a=20:b=0.5", "a=20:b=1.5")]
+    swept = _swept(*sorted(ordered))
+    assert summary.cells(swept, no_grid)[0]["cc"].to_list() == ordered
+    assert ThroughputFigure(swept).controls == ordered
+
+
 @pytest.mark.parametrize(
     ("controls", "x", "said"),
     [

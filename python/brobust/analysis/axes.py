@@ -4,6 +4,7 @@ of the fields (scenario/fields.py); two are computed from other columns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from brobust import units
 from brobust.lazily import pl
 from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, RUNS, SENDER, TIME, Axis, Field
 from brobust.scenario.fields import ROWS
+
+_WHOLE = re.compile(r"(?<![\d.])\d+")  # not the digits after a point
 
 # A reader first wants to know what was measured on what, and last what is compared most often.
 _PANELS = (RUNS, PATH, SENDER, FLOWS, CROSS, CPU, OUTPUT)
@@ -79,10 +82,16 @@ def axis_value(axis: str, value: object) -> str:
 
 
 def in_order(axes: Sequence[str]) -> list[pl.Expr]:
-    """Return what sorts cells by their values on these axes. Times of the phase, which are text, sort as numbers."""
-    phase = pl.col("phase")
-    padded = pl.when(phase.str.contains(r"^\d+$")).then(phase.str.zfill(20)).otherwise(phase)
-    return [padded if axis == "phase" else pl.col(axis) for axis in axes]
+    """Return what sorts cells by their values on these axes. Text sorts by `natural`."""
+    return [
+        pl.col(axis).map_elements(natural, return_dtype=pl.String) if axis in TEXT else pl.col(axis) for axis in axes
+    ]
+
+
+def natural(text: str) -> str:
+    """Return a key by which text sorts with the numbers in it by their value: alpha=8 before alpha=20, and 0.25 before
+    0.5. Numbers without a point have at most 20 digits: times of the phase, in ns."""
+    return _WHOLE.sub(lambda whole: whole[0].zfill(20), text)
 
 
 def axis_phrase(name: str, value: object) -> str:

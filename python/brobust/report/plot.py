@@ -4,7 +4,6 @@ Files need matplotlib, of the extra `study` (brobust/extras.py); the terminal do
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import polars as pl
 
 from brobust import files
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase, in_order
+from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase, in_order, natural
 from brobust.analysis.cells import undisturbed_with_every_schedule
 from brobust.errors import BadInput
 from brobust.report import parameters
@@ -322,10 +321,9 @@ def scale(axis: str) -> int:
     return 100 if axis in PERCENT else 1
 
 
-def control_order(name: str) -> tuple[int, list[str | int]]:
+def control_order(name: str) -> tuple[int, str]:
     """Return a key that sorts the reference first, then plain controls, then repaired ones; numbers by their value."""
-    words = [int(word) if word.isdecimal() else word for word in re.split(r"(\d+)", name)]
-    return (0 if name.split(",")[0] == "cubic" else 1, words)
+    return (0 if name.split(",")[0] == "cubic" else 1, natural(name))
 
 
 def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
