@@ -373,6 +373,23 @@ def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:
     assert figure._runs.filter(pl.col("share") == 1)["timeslice_ms"].unique().sort().to_list() == [1.0, 10.0]
 
 
+def test_another_value_than_the_throughput_is_drawn_into_a_file_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = Grid({"kernel": "virtual-6.12", "contention": {"share": [1, 0.5]}, "repeat": 1})
+    dataset = made_up.dataset(tmp_path / "data", grid, lambda run: {"rtt_mean_ms": 40 * run.scenario.contention.share})
+    draw(dataset, None, tmp_path, "rtt_mean_ms")
+    assert "smoothed round-trip time" in capsys.readouterr().out
+    assert {file.name for file in tmp_path.glob("*.*")} == {"rtt_mean_ms.png", "rtt_mean_ms.svg"}
+    for value, said in (
+        ("rtt", "no such value; give one of throughput_mbps, utilization, retransmits, rtt_mean_ms"),
+        ("request_p99_ms", "no run of .*/data has it"),
+        ("first_flow_share", "no such value"),
+    ):
+        with pytest.raises(BadInput, match=f"--value {value}: {said}"):
+            draw(dataset, None, tmp_path, value)
+
+
 def test_the_figure_of_a_part_of_a_series_says_how_much_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brobust import extras, files
-from brobust.errors import BrobustError
+from brobust.errors import BadInput, BrobustError
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
+
+THROUGHPUT = "throughput_mbps"
 
 
 def plot(
@@ -26,6 +28,13 @@ def plot(
             "[default: an axis that varies]"
         ),
     ] = None,
+    value: Annotated[
+        str,
+        typer.Option(
+            help="Vertical axis: throughput_mbps, or another number of each run, such as rtt_mean_ms, retransmits, "
+            "request_p99_ms (docs/data.md)."
+        ),
+    ] = THROUGHPUT,
     out: Annotated[Path | None, typer.Option(help="Directory for the files. [default: the dataset's]")] = None,
 ) -> None:
     """Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal."""
@@ -39,7 +48,7 @@ def plot(
         from brobust.report.console import Console
 
         Console(stderr=True).print(lacking, soft_wrap=True, highlight=False, markup=False)
-    draw(opened, x, out or dataset)
+    draw(opened, x, out or dataset, value)
 
 
 def _lacking(dataset: Dataset) -> str | None:
@@ -55,12 +64,16 @@ def _lacking(dataset: Dataset) -> str | None:
     return f"{left} of the series' {len(asked)} runs are missing or failed, and not drawn; {go_on}"
 
 
-def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
+def draw(dataset: Dataset, x: str | None, directory: Path, value: str = THROUGHPUT) -> None:
     """Draw a dataset on the terminal and into files in this directory, and print the files' names. Without the extra
-    that draws files, print how to get it instead."""
-    from brobust.report.plot import ThroughputFigure
+    that draws files, print how to get it instead. `value`: a column of the runs that figures have (plot.OF_RUNS)."""
+    from brobust.report.plot import OF_RUNS, ThroughputFigure
 
-    figure = ThroughputFigure(dataset.runs(), x, scenarios=lambda: dataset.grid().scenarios)
+    if value not in OF_RUNS:
+        raise BadInput(f"--value {value}: no such value; give one of {', '.join(OF_RUNS)}")
+    figure = ThroughputFigure(dataset.runs(), x, value, scenarios=lambda: dataset.grid().scenarios)
+    if not figure.has_values:
+        raise BadInput(f"--value {value}: no run of {dataset.directory} has it; docs/data.md says which have")
     columns = shutil.get_terminal_size().columns
     print(figure.terminal(width=min(100, columns), colors=sys.stdout.isatty()), flush=True)
     first = f"1 of {figure.panels} panels; all " if figure.panels > 1 else ""
@@ -69,7 +82,7 @@ def draw(dataset: Dataset, x: str | None, directory: Path) -> None:
         print(f"{first or 'the same '}as PNG and SVG: {extras.install_command()}, then {again}")
         return
     directory.mkdir(parents=True, exist_ok=True)
-    written = figure.save(directory)
+    written = figure.save(directory, "throughput" if value == THROUGHPUT else value)
     if first:
         print(f"{first}are in {written[0]}")
     for file in written:

@@ -77,6 +77,7 @@ VALUES = {
     "pacing_idle_ms": "wait until the next, by pacing [ms]",
     "cpu_busy_share": "sender's CPU busy [%]",
 }
+OF_RUNS = [value for value in VALUES if value != "first_flow_share"]  # the others are columns of the runs
 MAX_PANELS = 12
 TERMINAL_LINES = 18
 
@@ -147,6 +148,11 @@ class ThroughputFigure:
     def panels(self) -> int:
         """The number of panels, of which the terminal has the first."""
         return len(self._panels)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether a run has a value for the vertical axis: not all have requests, or a slow CPU."""
+        return self._runs[self._value].count() > 0
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
