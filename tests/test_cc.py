@@ -482,7 +482,7 @@ def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
         ),
         (["load", "bbr_steady", "--param", "hast=3"], "bbr_steady has no parameter hast; it has steady_ahead"),
         (["load", "bbr_steady", "--dry-run", "--param", "growth=2%"], "steady_growth"),
-        (["params", "cubic"], "takes no parameters"),
+        (["params", "cubic"], "no control of ours, and others take no parameters"),
         (["load", NAME, "--default", "--netns", "no-such-namespace"], "not a network namespace"),
         (["load", NAME, "--for", "0s"], "too short to see anything; give at least 100ms"),
         (["load", "brb_bbr1_master", "--param", "master_stride=5"], "virtual"),
@@ -517,6 +517,8 @@ def test_a_control_that_is_not_known_is_answered_with_what_may_help(
         names.check_written(name, "virtual-6.12")
     with pytest.raises(BadInput, match="no congestion control of ours; "):
         names.check_ours([name])
+    with pytest.raises(BadInput, match="no control of ours, and others take no parameters; "):
+        names.settings_of(f"{name}:alpha=2")
 
 
 @pytest.fixture

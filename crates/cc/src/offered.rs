@@ -40,7 +40,10 @@ impl Offered {
     pub fn find(name: &str) -> Result<Offered, ParamError> {
         Self::all().find(|offered| offered.name == name).ok_or_else(|| {
             let ours: Vec<&str> = Self::all().map(|offered| offered.name).collect();
-            ParamError(format!("{name} takes no parameters; these do: {}", ours.join(", ")))
+            ParamError(format!(
+                "{name} is no control of ours, and others take no parameters; ours are {}",
+                ours.join(", ")
+            ))
         })
     }
 
@@ -87,6 +90,7 @@ mod tests {
         let refused = steady.settings(&[("growth".into(), "2%".into())]).unwrap_err().to_string();
         assert!(refused.starts_with("steady_growth: "), "{refused}");
         let unknown = Offered::find("cubic").unwrap_err().to_string();
-        assert!(unknown.contains("cubic takes no parameters; these do: bbr_robust") && unknown.contains("brb_cubic"));
+        let said = "cubic is no control of ours, and others take no parameters; ours are bbr_robust";
+        assert!(unknown.contains(said) && unknown.contains("brb_cubic"));
     }
 }

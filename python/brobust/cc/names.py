@@ -61,6 +61,9 @@ def settings_of(control: str) -> list[tuple[str, int]]:
     name, _, settings = control.partition(":")
     if not settings:
         return []
+    if name not in OURS:
+        instead = _instead(name, OURS, "ours are")
+        raise BadInput(f"cc: {name!r} is no control of ours, and others take no parameters; {instead}")
     given = [setting.partition("=") for setting in settings.split(":")]
     if malformed := [parameter for parameter, equals, value in given if not (parameter and equals and value)]:
         raise BadInput(f"cc: {malformed[0]!r} in {control!r} is not a setting; write {name}:PARAMETER=VALUE")

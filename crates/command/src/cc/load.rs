@@ -247,6 +247,6 @@ mod tests {
         assert!(refused("brb_bbq", "alpha").contains("write PARAMETER=VALUE"));
         assert!(refused("brb_bbq", "alpha=3").contains("1us to 10000ms"));
         assert!(refused("brb_bbq", "alpah=3ms").contains("it has"));
-        assert!(refused("cubic", "alpha=3ms").contains("cubic takes no parameters"));
+        assert!(refused("cubic", "alpha=3ms").contains("cubic is no control of ours"));
     }
 }
