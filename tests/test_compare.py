@@ -88,6 +88,8 @@ def test_datasets_without_a_common_cell_are_refused(tmp_path: Path) -> None:
     ("first", "second", "words"),
     [
         ({}, {"duration": "3s"}, r"duration \(10s and 3s\)"),
+        ({}, {"path": {"loss": [f"0.{tenth}" for tenth in range(1, 9)]}}, r"loss \(0% and 10%, .*, 60% and 2 more\)"),
+        ({"path": {"rtt": "5ms"}}, {"flows": [{"cc": "reno"}]}, r"RTT ms \(5 and 10\), .*cc \(bbr and reno\)"),
         ({"contention": {"start": "2s"}}, {}, r"contention\.start \(2s and 0s\)"),
         ({"path": {"rtt_changes": [["1s", "20ms"]]}}, {}, r"path\.rtt_changes \(1s:20ms and -\)"),
     ],

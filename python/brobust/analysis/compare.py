@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import AXES, in_order
+from brobust.analysis.axes import AXES, axis_value, heading, in_order
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 
@@ -19,6 +19,7 @@ BETWEEN = ("kernel", "accelerator")
 # Fields in which cells that are compared may differ, too: `scenario` is of all fields, kernel and seed among them, and
 # to keep packets in virtual time takes none of it.
 NOT_COMPARED = ("scenario", "hosts", "packets")
+SHOWN = 6  # values that a refusal names
 SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
 
 
@@ -56,7 +57,7 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     in_both = [key in cells[1] for key in frames[0].select(axes).iter_rows()]
     common = frames[0].filter(pl.Series(in_both, dtype=pl.Boolean))
     if common.is_empty():
-        apart = [f"{name} ({' and '.join(of_each)})" for name in others if (of_each := _apart(frames, name))]
+        apart = [f"{heading(name)} ({' and '.join(of_each)})" for name in axes if (of_each := _apart(frames, name))]
         why = f", but differ in {', '.join(apart)}" if apart else ""
         raise BadInput(
             f"{first.directory} and {second.directory} have no cell in common{why}; measure the same scenarios"
@@ -71,9 +72,15 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
 
 
 def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
-    """Return which values of a field each dataset has, if they share none."""
+    """Return in words which values of an axis or a field each dataset has, if they share none."""
     first, second = (frame[name].unique().sort().to_list() for frame in frames)
-    return [] if set(first) & set(second) else [", ".join(first), ", ".join(second)]
+    return [] if set(first) & set(second) else [_some(name, first), _some(name, second)]
+
+
+def _some(name: str, values: Sequence[object]) -> str:
+    """Return the first of some values in words, and how many more there are."""
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    return ", ".join(axis_value(name, value) for value in values[:SHOWN]) + more
 
 
 def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:
