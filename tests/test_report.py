@@ -332,6 +332,20 @@ def test_of_iperf3_only_what_failed_is_printed(
         assert [line.split(":")[0].split()[-1] for line in lines] == ends
 
 
+@pytest.mark.parametrize(
+    ("ended_s", "is_short"), [(2.4, True), (4.6, False), (5.01, False), (None, False), (-0.9, False)]
+)
+def test_programs_that_were_through_long_before_the_run_are_told_of(
+    ended_s: float | None, is_short: bool, runs: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_run = {"run": "bbr-1.0-0", "flow": 0, "end": "receiver", "command": "curl", "stdout": "", "stderr": ""}
+    ended = frame([{**of_run, "ended_s": ended_s, "exit_status": 0}], TABLES["programs"])
+    monkeypatch.setattr(Dataset, "programs", lambda _: ended)
+    monkeypatch.setattr(Dataset, "runs", lambda _: runs.with_columns(traffic=pl.lit("programs")))
+    first, *_ = programs.shown(Dataset(tmp_path))
+    assert first.startswith("programs of 1 run(s) ended before 90% of the run had passed") == is_short
+
+
 def test_a_program_that_ended_before_the_run_is_told_so(
     runs: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from brobust.dataset import Dataset
 from brobust.lazily import pl
 
 MAX_RUNS = 3  # with more, what they printed is only in the dataset
+THROUGH = 0.9  # part of a run: a program that ended earlier did not end with it
 MAX_LINES = 5  # of each program's standard output, and of its standard error
 
 
@@ -20,6 +21,7 @@ def shown(dataset: Dataset) -> Iterator[str]:
     # What iperf3 prints is a report for us, unless it fails.
     of_iperf3 = dataset.runs().filter(traffic="iperf3")["run"].unique()
     programs = programs.filter(~(pl.col("run").is_in(of_iperf3.implode()) & pl.col("exit_status").eq_missing(0)))
+    yield from _short(programs, dataset.runs())
     runs = programs["run"].unique(maintain_order=True).to_list()
     if len(runs) > MAX_RUNS:
         yield f"what the programs of {len(runs)} runs printed: {dataset.directory}/programs"
@@ -32,6 +34,18 @@ def shown(dataset: Dataset) -> Iterator[str]:
                 if len(lines) > MAX_LINES:
                     yield f"  {stream}: ... ({len(lines) - MAX_LINES} lines before)"
                 yield from (f"  {stream}: {line}" for line in lines[-MAX_LINES:])
+
+
+def _short(programs: pl.DataFrame, runs: pl.DataFrame) -> Iterator[str]:
+    """Yield a sentence if programs were through long before their runs were: of a download that took half of its run
+    the throughput would be half of what was carried."""
+    durations = runs.select("run", "duration_s").unique("run")
+    ended = programs.join(durations, on="run").filter(pl.col("ended_s").is_between(0, THROUGH * pl.col("duration_s")))
+    if count := ended["run"].n_unique():
+        yield (
+            f"programs of {count} run(s) ended before {THROUGH:.0%} of the run had passed, and Mbit/s is over all of "
+            "it; how long they took: ended_s of the table programs"
+        )
 
 
 def _ended(program: dict[str, Any]) -> str:
