@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from brobust import SCHEMA_VERSION, files
+from brobust import SCHEMA_VERSION, __version__, files
 from brobust.dataset import (
     PACKETS,
     RUNS,
@@ -423,6 +423,16 @@ def test_another_schema_is_refused_by_name(dataset: Dataset) -> None:
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no dataset"):
         Dataset.open(tmp_path)
+
+
+def test_a_scenario_of_another_brobust_is_refused_with_its_version(dataset: Dataset) -> None:
+    scenario, about = (dataset.directory / name for name in ("scenario.toml", "dataset.json"))
+    scenario.write_text(f'warp = "on"\n{scenario.read_text()}')
+    with pytest.raises(BadInput, match=r"/scenario\.toml: warp: no such field; .* lists all fields$"):
+        dataset.grid()
+    about.write_text(json.dumps({**json.loads(about.read_text()), "brobust": "9.1"}))
+    with pytest.raises(BadInput, match=rf"all fields; brobust 9\.1 wrote it, and this is {__version__}$"):
+        dataset.grid()
 
 
 def test_a_column_that_is_not_in_the_schema_is_a_mistake() -> None:

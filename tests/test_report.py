@@ -422,6 +422,10 @@ def test_the_figure_of_a_part_of_a_series_says_how_much_is_missing(
     dataset.append(run.id, Measured(made_up.rows(run)))
     plot(tmp_path / "in parts", out=tmp_path)
     assert capsys.readouterr().err == ""
+    scenario = dataset.directory / "scenario.toml"
+    scenario.write_text(f"seed = 7\n{scenario.read_text()}")  # as if the runs had other names by now
+    plot(tmp_path / "in parts", out=tmp_path)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_empty_dataset_is_refused() -> None:

@@ -12,6 +12,7 @@ import typer
 
 from brobust import extras, files
 from brobust.errors import BadInput, BrobustError
+from brobust.lazily import pl
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
@@ -53,12 +54,14 @@ def plot(
 
 def _lacking(dataset: Dataset) -> str | None:
     """Return a sentence if the series was not completed, since a figure does not show what is not there; None if it
-    was, or if its scenario is of another version."""
+    was, or if its scenario is of another version, which may have other names for its runs."""
     try:
         asked = {run.id for run in dataset.grid().runs()}
     except BrobustError:
         return None
-    if not (left := len(asked - dataset.finished())):
+    drawn = set(dataset.runs().filter(pl.col("outcome") != "failed")["run"])
+    left = len(asked - drawn)
+    if not left or (drawn and not drawn & asked):
         return None
     go_on = f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}` measures them"
     return f"{left} of the series' {len(asked)} runs are missing or failed, and not drawn; {go_on}"

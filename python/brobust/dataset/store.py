@@ -176,7 +176,14 @@ class Dataset:
 
     def grid(self) -> Grid:
         """Return the grid that the dataset was begun with, or has grown to."""
-        return Grid(files.read_toml(self.directory / "scenario.toml"))
+        file = self.directory / "scenario.toml"
+        fields = files.read_toml(file)
+        try:
+            return Grid(fields)
+        except BadInput as refusal:
+            begun_by = files.read_json(self.directory / "dataset.json").get("brobust")
+            with_it = f"; brobust {begun_by} wrote it, and this is {brobust.__version__}"
+            raise BadInput(f"{file}: {refusal}{with_it if begun_by != brobust.__version__ else ''}") from None
 
     def grow(self, grid: Grid) -> None:
         """Make it a dataset of this grid, which contains the previous one."""
