@@ -19,7 +19,7 @@ from brobust.dataset import RUNS, TABLES, Dataset, Measured, find, frame
 from brobust.errors import BadInput
 from brobust.report import over_time, programs, table
 from brobust.report.console import Console
-from brobust.report.plot import ThroughputFigure, caption
+from brobust.report.plot import STYLES, ThroughputFigure, caption, styles
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
@@ -378,6 +378,12 @@ def test_the_terminal_drawing_names_axes_and_controls(runs: pl.DataFrame) -> Non
     text = ThroughputFigure(runs).terminal()
     for words in ("CPU share", "cubic", "bbr", "Mbit/s"):
         assert words in text
+
+
+def test_no_two_controls_look_the_same() -> None:
+    of_each = styles(f"brb_vegas:alpha={alpha}" for alpha in range(1, 30))
+    assert list(of_each.values())[:7] == STYLES and len(set(of_each.values())) == 29
+    assert styles(["bbr", "cubic"]) == {"cubic": STYLES[0], "bbr": STYLES[1]}
 
 
 def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:

@@ -79,6 +79,7 @@ VALUES = {
 }
 OF_RUNS = [value for value in VALUES if value != "first_flow_share"]  # the others are columns of the runs
 MAX_PANELS = 12
+IN_A_PANEL = 4  # names of controls; of more, the legend stands above all panels
 TERMINAL_LINES = 18
 
 
@@ -161,7 +162,9 @@ class ThroughputFigure:
     def figure(self) -> Figure:
         columns = 2 if len(self._panels) == 4 else min(3, len(self._panels))
         rows = -(-len(self._panels) // columns)
-        with new_figure(3.0 + 4.2 * columns, 1.2 + 3.2 * rows, font=10) as figure:
+        beside_each_other = max(2, 2 * columns - 1)  # names in the legend above all panels
+        names_above = -(-len(self.controls) // beside_each_other) if len(self.controls) > IN_A_PANEL else 0
+        with new_figure(3.0 + 4.2 * columns, 1.2 + 3.2 * rows + 0.25 * names_above, font=10) as figure:
             grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
             for number, axes in enumerate(grid.flat):
                 if number < len(self._panels):
@@ -177,14 +180,14 @@ class ThroughputFigure:
                 _, highest = grid[0][0].get_ylim()
                 grid[0][0].set_ylim(0, highest * 1.05)
             figure.supylabel(self._label, fontsize=10)
-            # A panel may lack a control; and more than four names in a panel would hide lines.
+            # A panel may lack a control; and more names in a panel would hide lines.
             names: dict[str, Any] = {}
             for axes in grid.flat:
                 handles, labels = axes.get_legend_handles_labels()
                 names |= dict(zip(labels, handles, strict=True))
             shown = {control: names[control] for control in self.controls if control in names}
-            if len(shown) > 4:
-                figure.legend(shown.values(), shown, loc="outside upper center", ncols=max(2, 2 * columns - 1))
+            if len(shown) > IN_A_PANEL:
+                figure.legend(shown.values(), shown, loc="outside upper center", ncols=beside_each_other)
             else:
                 grid[0][0].legend(shown.values(), shown, frameon=True)
         return figure
@@ -298,10 +301,17 @@ def at(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> pl.
 
 def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """Return colour, marker and dashes of each control, the reference first: its usual ones, or by order if one has no
-    usual style."""
+    usual style. Of more controls than there are colours, no two have the same of all three either."""
     ordered = sorted(controls, key=control_order)
     places = USUAL if set(ordered) <= set(USUAL) else ordered
-    return {control: STYLES[places.index(control) % len(STYLES)] for control in ordered}
+    return {control: _style(places.index(control)) for control in ordered}
+
+
+def _style(place: int) -> tuple[Any, ...]:
+    """Return the style at this place: each time that the colours come again, they have the next marker and dashes."""
+    color = STYLES[place % len(STYLES)][0]
+    _, marker, dashes = STYLES[(place + place // len(STYLES)) % len(STYLES)]
+    return color, marker, dashes
 
 
 # Axes that say the same in two units, or of all flows and of each.
