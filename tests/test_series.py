@@ -233,7 +233,11 @@ def test_from_python_a_scenario_gives_frames_and_no_dataset(
     ("fields", "repeat", "words"),
     [
         ({"flow": []}, 0, "no such field"),
-        ({"seed": [1, 2]}, 0, "seed"),
+        ({"seed": [1, 2]}, 0, "seed: .*; brobust.run measures one scenario: call it for each value of a list"),
+        ({"contention": {"share": [1, 0.5]}}, 0, "contention.share: .*; brobust.run measures one scenario"),
+        ({"contention": {"share": [2]}}, 0, r"contention.share: '\[2\]' is not a fraction; write for example .* 25%$"),
+        ({"repeat": 3}, 0, r"brobust.run\(fields, repeat=N\) measures repeat N"),
+        ("scenario.toml", 0, "'scenario.toml' is not allowed"),
         ({}, -1, "repeat: -1 is not"),
         ({}, 10**30, "whole number from"),
     ],

@@ -13,7 +13,7 @@ from brobust.backends.base import Backend, in_threads
 from brobust.dataset import TABLES, Measured, OfRun, frame
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.lazily import pl
-from brobust.scenario import Run, Scenario
+from brobust.scenario import Grid, Run, Scenario
 from brobust.scenario.grid import override
 from brobust.scenario.grid import scenario as one_scenario
 
@@ -75,7 +75,7 @@ class Result(OfRun):
 def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     """Measure one scenario: `brobust.run` says how, and imports this file only when it is called."""
     if not isinstance(scenario, Scenario):
-        scenario = one_scenario(scenario)
+        scenario = _of_fields(scenario)
     is_whole = isinstance(repeat, SupportsIndex) and not isinstance(repeat, bool)
     if not is_whole or not 0 <= (number := index(repeat)) <= MAX_REPEAT:
         raise BadInput(f"repeat: {repeat!r} is not a whole number from 0 to {MAX_REPEAT}")
@@ -84,6 +84,20 @@ def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     with backends.opened(scenario.backend, lambda _: None) as backend:
         backend.calibrate([scenario])
         return Result(requested, backend.measure(requested))
+
+
+def _of_fields(fields: Mapping[str, Any]) -> Scenario:
+    """Return the scenario of these fields; refuse what only a file of `brobust run` may have."""
+    if isinstance(fields, Mapping) and "repeat" in fields:
+        raise BadInput("repeat: it is no field of one run; brobust.run(fields, repeat=N) measures repeat N, from 0")
+    try:
+        return one_scenario(fields)
+    except BadInput as refusal:
+        try:
+            Grid(fields)
+        except (BadInput, TypeError, ValueError):  # what does not fit is no list
+            raise refusal from None
+        raise BadInput(f"{refusal}; brobust.run measures one scenario: call it for each value of a list") from None
 
 
 def explain(
