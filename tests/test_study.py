@@ -738,6 +738,29 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
         check(study, scenarios)
 
 
+def test_bars_leave_out_cells_with_runs_that_have_no_time_of_requests(tmp_path: Path) -> None:
+    """Such a run counts as the slowest: there is no median to draw, and none of the fast runs alone."""
+    figure = Figure(name="a", title="a", kind="bars", value="request_p99_ms")
+    study = model.Study(paper="mine", figure="1", title="bars", figures=[figure])
+    grid = Grid({"kernel": "virtual-6.12", "flows": [{"cc": ["bbr", "cubic"]}], "repeat": 3})
+
+    def times(run: Run) -> dict[str, Any]:
+        answered = run.scenario.ccs == ["cubic"] or run.repeat == 0
+        return {"requests": 100, "requests_answered": 99 + answered, "request_p99_ms": 20.0 if answered else None}
+
+    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid, times)), [run.id for run in grid.runs()])
+    _, svg = draw(study, evidence, tmp_path)
+    assert ">cubic<" in svg.read_text() and ">bbr<" not in svg.read_text()
+
+
+@pytest.mark.parametrize("kind", ["throughput", "bars"])
+def test_a_figure_of_a_study_can_have_every_value_that_figures_have(kind: Any) -> None:
+    for value in plot.VALUES:
+        figures = [Figure(name="f", title="f", kind=kind, value=value)]
+        study = model.Study(paper="mine", figure="1", title="t", figures=figures)
+        assert check(study, Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]}).as_written) == []
+
+
 def test_more_bars_than_fit_are_refused_before_any_run_is_measured() -> None:
     study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", kind="bars")])
     rtts = [f"{rtt}ms" for rtt in range(10, 51)]

@@ -41,8 +41,10 @@ class Figure(BaseModel, extra="forbid", frozen=True):
     ] = "throughput"  # fmt: skip
     x: str | None = None
     value: Literal[
-        "throughput_mbps", "utilization", "retransmits", "first_flow_share", "rtt_mean_ms", "skb_mean_bytes",
-        "pacing_idle_ms", "cpu_busy_share",
+        "throughput_mbps", "utilization", "retransmits", "first_flow_share", "rtt_mean_ms", "completion_ms",
+        "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99", "requests_per_s",
+        "request_median_ms", "request_p99_ms", "request_p999_ms", "first_byte_median_ms", "first_byte_p99_ms",
+        "first_byte_p999_ms", "skb_mean_bytes", "pacing_idle_ms", "cpu_busy_share",
     ] = "throughput_mbps"  # fmt: skip
     """The metric on the vertical axis (kind throughput) or on the horizontal axis (kind bars)."""
     stat: Literal["median", "deviation"] = "median"
