@@ -310,7 +310,12 @@ def test_options_that_a_tree_does_not_have_are_told() -> None:
         ("virtual-6.12", MissingSupport, r"^kernel: virtual-6.12 is not built; .*`brobust kernel build virtual-6.12` "),
         ("virtual-6.1-hz1000", MissingSupport, r"built here: .*; `brobust kernel build virtual-6.1-hz1000` builds it"),
         ("debian-6.12", BadInput, "'debian-6.12' is not a kernel of the virtual backend; built here: none"),
-        ("../kernels", BadInput, "is not a kernel of the virtual backend"),
+        (
+            "../kernels",
+            BadInput,
+            "not a kernel of the virtual backend; .* --source DIR --name virtual-NAME` your own",
+        ),
+        ("virtual-mine", BadInput, "`brobust kernel build --source DIR --name virtual-mine` your own"),
     ],
 )
 def test_a_kernel_that_is_not_there_is_refused_with_the_command_that_builds_it(

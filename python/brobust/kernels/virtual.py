@@ -153,9 +153,10 @@ def find(name: str | None = None) -> VirtualKernel:
             f"kernel: {name} is not built; built here: {built}; `{build_command(name)}` builds it (about {MINUTES} "
             "minutes) if apt offers its source"
         )
+    own = name if name.startswith("virtual-") and _NAME.fullmatch(name) else "virtual-NAME"
     raise BadInput(
         f"kernel: {name!r} is not a kernel of the virtual backend; built here: {built}; `{build_command(DEFAULT)}` "
-        f"builds the default one, `brobust kernel build --source DIR --name virtual-NAME` your own"
+        f"builds the default one, `{build_command(own)}` your own"
     )
 
 
