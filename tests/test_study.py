@@ -403,6 +403,7 @@ def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
     ((canvas, caption),) = saved
     percent = [bar.get_width() for bar in canvas.axes[0].patches]
     assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 6
+    assert "1 BDP buffer; 10 s per run. Bars" in caption  # the timeslices stand in the names of bars
     names = [label.get_text() for label in canvas.axes[0].get_yticklabels()]
     cells = ["100% CPU", "50% CPU, 10 ms slices", "50% CPU, 5 ms slices"]  # from below; none is pooled
     assert names == [f"{cc}, {cell}" for cc in ("bbr", "cubic") for cell in cells]
@@ -736,6 +737,16 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
         return
     with pytest.raises(BadInput, match=re.escape(said)):
         check(study, scenarios)
+
+
+def test_bars_of_one_timeslice_say_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = Grid({"kernel": "virtual-6.12", "contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]})
+    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid)), [run.id for run in grid.runs()])
+    study = model.Study(paper="mine", figure="1", title="bars", figures=[Figure(name="a", title="a", kind="bars")])
+    captions: list[str] = []
+    monkeypatch.setattr(plot, "save", lambda _, __, caption: captions.append(caption) or [])
+    assert list(draw(study, evidence, tmp_path)) == []
+    assert "1 BDP buffer, 10 ms slices (virtual); 10 s per run. Bars" in captions[0]
 
 
 def test_bars_leave_out_cells_with_runs_that_have_no_time_of_requests(tmp_path: Path) -> None:

@@ -168,8 +168,8 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
     """Draw a bar for each cell: the median of its runs, with the median's confidence interval and every run."""
     chosen = evidence.flows.filter(pl.col("run").is_in(runs["run"].implode()))
     # The share first: in a name with timeslices nothing else would tell the cells apart, so it would be left out.
-    runs = plot.with_lines(runs, sorted(_places(runs)[0], key=lambda axis: axis != "share"))
-    values = evidence.values(figure.value).drop("cc").join(runs.select("run", "cc"), on="run")
+    named = plot.with_lines(runs, sorted(_places(runs)[0], key=lambda axis: axis != "share"))
+    values = evidence.values(figure.value).drop("cc").join(named.select("run", "cc"), on="run")
     # A run with too few answers has an infinite time: there is no bar of its cell's other runs.
     values = values.filter(pl.col("value").is_finite().all().over("cc"))
     cells = sorted(values["cc"].unique(), key=plot.control_order, reverse=True)  # drawn from below
