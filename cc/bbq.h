@@ -40,9 +40,10 @@ static bool bbq_is_phase_over(const struct cc_connection *conn, const struct cc_
 	if (bbr->pacing_gain > BBR_UNIT && bbr->min_rtt_us > bbq_alpha &&
 	    bbq_has_queue(sample, bbr))
 		return cc_us_since(conn->delivered_us, bbr->cycle_us) > bbq_alpha;
+	/* Exactly one, without room for bursts, of all that is in flight: Linux 4.9, the paper's, did
+	 * not ask what would be left at the next departure. */
 	if (bbr->pacing_gain < BBR_UNIT && bbq_drain_to_bdp)
-		return bbr1_at_departure(conn, bbr, sample->prior_in_flight) <=
-		       bbr1_inflight(conn, bbr, BBR_UNIT);
+		return sample->prior_in_flight <= bbr_bdp(bbr1_bw(bbr), bbr->min_rtt_us, BBR_UNIT);
 	return bbr1_is_phase_over(conn, sample, bbr);
 }
 
