@@ -101,7 +101,7 @@ REFUSED = {
     "run nowhere.toml": "nowhere.toml: cannot be read (",
     "run /dev/zero": "is a character device",
     "run --cc reno2": "'reno2'",
-    "run --backend vm --cc reno2": "'reno2' is a congestion control neither of Linux nor of brobust; did you mean reno?",
+    "run --backend vm --cc reno2": "is a congestion control neither of Linux nor of brobust; did you mean reno?",
     "run --backend vm --kernel debian-6.12 --cc brb_bbq:gain=2": "gain",
     "run --backend vm --cc bbr,brb_bbq:alpha": "'alpha'",
     "run --backend vm --driver late": "contention.driver: 'late' says what another host would do; for this one give",
