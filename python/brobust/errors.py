@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+
+def meant(name: str, known: Iterable[str]) -> str | None:
+    """Return the one of these names of which this is probably a slip: bbr_steady for bbr_stedy, but not brb_reno for
+    brb_copa. None if there is none."""
+    import difflib  # only a refusal needs it
+
+    return next(iter(difflib.get_close_matches(name, known, 1, 0.75)), None)
 
 
 class BrobustError(Exception):

@@ -13,13 +13,13 @@ from brobust.analysis import confidence, summary
 from brobust.analysis.axes import AXES, axis_value, heading, in_order
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
+from brobust.scenario.differences import several
 
 # Axes on which the two datasets may differ: they are what is compared.
 BETWEEN = ("kernel", "accelerator")
 # Fields in which cells that are compared may differ, too: `scenario` is of all fields, kernel and seed among them, and
 # to keep packets in virtual time takes none of it.
 NOT_COMPARED = ("scenario", "hosts", "packets")
-SHOWN = 6  # values that a refusal names
 SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
 
 
@@ -74,13 +74,9 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
 def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
     """Return in words which values of an axis or a field each dataset has, if they share none."""
     first, second = (frame[name].unique().sort().to_list() for frame in frames)
-    return [] if set(first) & set(second) else [_some(name, first), _some(name, second)]
-
-
-def _some(name: str, values: Sequence[object]) -> str:
-    """Return the first of some values in words, and how many more there are."""
-    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
-    return ", ".join(axis_value(name, value) for value in values[:SHOWN]) + more
+    if set(first) & set(second):
+        return []
+    return [several([axis_value(name, value) for value in values], comma=", ") for values in (first, second)]
 
 
 def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from brobust import _core, files
-from brobust.errors import BadInput
+from brobust.errors import BadInput, meant
 from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
@@ -23,8 +22,6 @@ LINUX = {
     "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv", "reno", "scalable",
     "vegas", "veno", "westwood", "yeah",
 }  # fmt: skip
-
-MIN_LIKENESS = 0.75  # of two names, of which one is then a slip: bbr_stedy, but not brb_copa, which is like brb_reno
 
 # The names of enum cc_mode and enum cc_ca_state (cc/cc.h), by number.
 MODES = _core.MODES
@@ -50,9 +47,8 @@ def _instead(name: str, known: Iterable[str], there: str) -> str:
     if files.is_file(file):
         return f"{file} is there, but this command was compiled without it: `make setup` compiles it"
     known = sorted(known)
-    near = [f"brb_{name}"] if f"brb_{name}" in known else difflib.get_close_matches(name, known, 1, MIN_LIKENESS)
-    if near:
-        return f"did you mean {near[0]}?"
+    if near := f"brb_{name}" if f"brb_{name}" in known else meant(name, known):
+        return f"did you mean {near}?"
     return f"{there} {', '.join(known)}"
 
 

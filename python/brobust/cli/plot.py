@@ -54,17 +54,16 @@ def plot(
 
 def _lacking(dataset: Dataset) -> str | None:
     """Return a sentence if the series was not completed, since a figure does not show what is not there; None if it
-    was, or if its scenario is of another version, which may have other names for its runs."""
+    was, or if its scenario is of another version."""
     try:
-        asked = {run.id for run in dataset.grid().runs()}
+        asked = dataset.grid().size
     except BrobustError:
         return None
-    drawn = set(dataset.runs().filter(pl.col("outcome") != "failed")["run"])
-    left = len(asked - drawn)
-    if not left or (drawn and not drawn & asked):
+    left = asked - dataset.runs().filter(pl.col("outcome") != "failed")["run"].n_unique()
+    if left <= 0:
         return None
     go_on = f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}` measures them"
-    return f"{left} of the series' {len(asked)} runs are missing or failed, and not drawn; {go_on}"
+    return f"{left} of the series' {asked} runs are missing or failed, and not drawn; {go_on}"
 
 
 def draw(dataset: Dataset, x: str | None, directory: Path, value: str = THROUGHPUT) -> None:

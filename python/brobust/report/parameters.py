@@ -33,8 +33,10 @@ def as_column(measured: pl.DataFrame, parameter: str) -> tuple[pl.DataFrame, str
     found = {control: dict(_SETTING.findall(control)).get(parameter) for control in every}
     plain = {control: re.sub(rf":{parameter}=[^:+,]+", "", control) for control in every}
     numbers = {control: _number(parameter, text) for control, text in found.items() if text is not None}
-    if several := sorted({unit for value, unit in numbers.values() if value}):
-        _refuse_mixed(parameter, several)
+    kinds = sorted({unit for value, unit in numbers.values() if value})  # 0 may be written without one
+    if len(kinds) > 1:
+        found_kinds = " and ".join(unit or "no unit" for unit in kinds)
+        raise BadInput(f"--x {parameter}: the controls have values with {found_kinds}; plot a dataset of one kind")
     swept = {plain[control] for control in numbers}
     lines, values = {}, {}
     for control in every:
@@ -50,13 +52,7 @@ def as_column(measured: pl.DataFrame, parameter: str) -> tuple[pl.DataFrame, str
     without = with_values.filter(pl.col(parameter).is_null()).drop(parameter)
     at_each = without.join(with_values.select(pl.col(parameter).drop_nulls().unique()), how="cross")
     rows = pl.concat([with_values.filter(pl.col(parameter).is_not_null()), at_each.select(with_values.columns)])
-    return rows, several[0] if several else ""
-
-
-def _refuse_mixed(parameter: str, found: list[str]) -> None:
-    if len(found) > 1:
-        kinds = " and ".join(unit or "no unit" for unit in found)
-        raise BadInput(f"--x {parameter}: the controls have values with {kinds}; plot a dataset of one kind")
+    return rows, kinds[0] if kinds else ""
 
 
 def _number(parameter: str, text: str) -> tuple[float, str]:

@@ -50,8 +50,8 @@ def in_words(here: Sequence[Fields], there: Sequence[Fields]) -> str:
     # A field that says nothing in one of the grids, such as the timeslice of undisturbed senders, follows from another.
     differ = [name for name in differ if name in ours and name in theirs] or differ
     named = [
-        f"{name} is {_several(ours.get(name, {}), theirs.get(name, {}))} here and "
-        f"{_several(theirs.get(name, {}), ours.get(name, {}))} there"
+        f"{name} is {several(ours.get(name, {}), theirs.get(name, {}))} here and "
+        f"{several(theirs.get(name, {}), ours.get(name, {}))} there"
         for name in differ[:SHOWN]
     ]
     more = f"; and {', '.join(differ[SHOWN:])}, too" if len(differ) > SHOWN else ""
@@ -62,13 +62,13 @@ SHOWN_VALUES = 6
 """Of so many values of a field all are named."""
 
 
-def _several(values: Iterable[str], others: Collection[str]) -> str:
+def several(values: Iterable[str], others: Collection[str] = (), comma: str = ",") -> str:
     """Return values as an option has them; of very many the first, beginning with those that the others lack."""
     every = list(values)
     if len(every) <= SHOWN_VALUES:
-        return ",".join(every) or NOTHING
+        return comma.join(every) or NOTHING
     every.sort(key=lambda value: value in others)
-    return f"{','.join(every[:SHOWN_VALUES])} and {len(every) - SHOWN_VALUES} more"
+    return f"{comma.join(every[:SHOWN_VALUES])} and {len(every) - SHOWN_VALUES} more"
 
 
 def _values(of: Iterable[Fields]) -> dict[str, dict[str, None]]:

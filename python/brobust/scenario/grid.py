@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 import math
@@ -16,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from brobust import files
-from brobust.errors import BadInput
+from brobust.errors import BadInput, meant
 from brobust.scenario import defaults, differences
 from brobust.scenario.defaults import KERNELS, kernels_of
 from brobust.scenario.fields import DEFAULT_GRID, FIELDS
@@ -26,7 +25,6 @@ TABLES = ("flows", "senders")
 """Lists of tables that together belong to one scenario."""
 # What pydantic says of Python's types, where a user has a file, in words of files.
 IN_OUR_WORDS = {"tuple_type": "give a list", "too_short": "give at least one value"}
-MIN_LIKENESS = 0.75  # of two names, of which one is then a slip
 MAX_CELLS = 100_000  # of all grids together: ten lists of ten values each are a mistake
 
 
@@ -252,8 +250,7 @@ def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
         first = error.errors()[0]
         field = ".".join(part for part in first["loc"] if isinstance(part, str)) or "scenario"
         if first["type"] == "extra_forbidden":
-            meant = " or ".join(_meant(field))
-            instead = f"did you mean {meant}? " if meant else ""
+            instead = f"did you mean {' or '.join(near)}? " if (near := _meant(field)) else ""
             raise BadInput(f"{field}: no such field; {instead}docs/scenario.md lists all fields") from None
         raise BadInput(one_line(field, first)) from None
 
@@ -264,8 +261,8 @@ def _meant(field: str) -> list[str]:
     same_key = [name for name, row in FIELDS.items() if row.key == key]
     keys = [row.key for row in FIELDS.values() if row.table == table]
     keys += [] if table else dict.fromkeys(row.table for row in FIELDS.values() if row.table)
-    near = difflib.get_close_matches(key, keys, 1, MIN_LIKENESS)
-    return same_key or [f"{table}.{one}".lstrip(".") for one in near]
+    near = None if same_key else meant(key, keys)
+    return [f"{table}.{near}".lstrip(".")] if near else same_key
 
 
 def override(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
