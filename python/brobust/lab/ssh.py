@@ -46,6 +46,8 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH; umask 077
 # What a host that was switched off has kept of a copy that never ran: directories that nobody but us can have made.
 find /dev/shm /run /tmp "$HOME" -maxdepth 1 -type d -name '.brobust-lab.????????' -user "$(id -u)" -mmin +60 \
   -exec rm -rf {} + 2>/dev/null
+# Who gave up while the login took its time is gone when we speak: PIPE. A shell that a signal ends runs no EXIT trap.
+copy=; trap 'rm -rf "$copy"' EXIT; trap 'exit 1' HUP INT PIPE TERM
 for place in /dev/shm /run /tmp "$HOME"; do
   copy=$(mktemp -d "$place/.brobust-lab.XXXXXXXX" 2>/dev/null) || continue
   program=$copy/brobust-host
@@ -53,7 +55,6 @@ for place in /dev/shm /run /tmp "$HOME"; do
   rm -rf "$copy"; copy=
 done
 [ -n "$copy" ] || { echo "brobust-no programs can be started neither in /dev/shm nor in /run, /tmp and ~"; exit 1; }
-trap 'rm -rf "$copy"' EXIT; trap 'exit 1' HUP INT TERM
 echo "brobust-send $(cat /proc/sys/kernel/random/boot_id) $SSH_CONNECTION"
 head -c SIZE >"$program"
 SUDO"$program" lab agent --remove "$copy" OPTIONS
