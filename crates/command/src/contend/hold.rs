@@ -167,6 +167,9 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     session.hold_threads(&saved)?;
     let (cpus, roaming) = kept_busy(request, places);
     session.hold_cpus(&cpus, roaming, force)?;
+    // Whoever has the id of a thread that has ended is left alone: between a look at the threads and what is done to them
+    // no ordinary process of this CPU runs, so none ends and none begins.
+    let priority = AheadOfGuests::get();
     saved.iter().try_for_each(SavedThread::refuse_another)?;
     for (tid, cpu) in places {
         // One that has ended needs no CPU.
@@ -174,11 +177,10 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     }
     // The recorder first: loading its programs takes long on a busy machine, and what was recorded for replay would be
     // over before all of the time that is judged.
-    let mut recorded = {
-        let _priority = AheadOfGuests::get();
-        Recorded::start(machine).map_err(failed)?
-    };
-    // That took a while, in which a thread may have ended and another process may have got its id.
+    let mut recorded = Recorded::start(machine).map_err(failed)?;
+    // Busy processes that compete must not inherit the priority; starting them does nothing to a thread.
+    let priority = (request.driver != Driver::Competitor).then_some(priority);
+    // Loading took a while, in which the recorder may have slept.
     saved.iter().try_for_each(SavedThread::refuse_another)?;
     let begin = clock::now();
     // One seed for all threads: those that go together stay together, whatever is drawn.
@@ -188,6 +190,7 @@ fn hold(session: &mut Session, task: &Task<'_>, screen: &mut Screen) -> std::res
     let targets = places.iter().zip(phases).map(target).collect();
     let held =
         Held::start(&request.driver.carried_out_by(), targets, begin, request.options.nice, session).map_err(failed)?;
+    drop(priority);
     let watched = watch(session, task, screen, begin, &mut recorded);
     let elapsed_s = (clock::now() - begin) as f64 / 1e9;
     let stopped = held.stop(session).map_err(failed);
