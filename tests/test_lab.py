@@ -492,7 +492,6 @@ def test_a_host_that_ssh_does_not_reach_is_refused_in_one_line(
     advice = f"`ssh -F {lab.directory}/config.other sender true` must work without a password"
     assert said.startswith(f"brobust: {line}") and advice in said
     assert not (tmp_path / "data").exists()
-    assert soon(lambda: lab.traces() == []), lab.traces()  # the other hosts were logging in
 
 
 def test_two_names_of_one_machine_are_refused_as_such(
@@ -508,4 +507,3 @@ def test_two_names_of_one_machine_are_refused_as_such(
     said = refused(capsys, *command(file, "--out", str(tmp_path / "data"))[1:])
     assert "another brobust" in said
     assert said.endswith("; sender and again are the same machine; give both the same ssh and sudo\n")
-    assert soon(lambda: lab.traces() == []), lab.traces()
