@@ -21,14 +21,15 @@ impl Thread {
         Ok(Self { tid, started })
     }
 
-    pub fn is_alive(&self) -> bool {
-        self.state().is_some()
+    /// Refuses to go on if the thread has ended, whoever has its id now.
+    pub fn refuse_another(&self) -> Result<()> {
+        self.state().map(drop).ok_or(ContentionError::NoThread { tid: self.tid })
     }
 
     /// Returns `R` if it runs or wants to, another letter if it sleeps, None if it has ended.
     pub fn state(&self) -> Option<char> {
         let stat = Stat::read(self.tid)?;
-        (stat.started == self.started).then_some(stat.state)
+        (stat.started == self.started && !matches!(stat.state, 'Z' | 'X')).then_some(stat.state)
     }
 
     /// Returns the CPU time used so far, ns (Documentation/scheduler/sched-stats.rst); None if it has ended or the kernel does not
@@ -58,7 +59,7 @@ mod tests {
             let tid = nix::unistd::gettid().as_raw();
             let thread = Thread::find(tid).unwrap();
             fs::write(format!("/proc/self/task/{tid}/comm"), b"\xff").unwrap();
-            assert!(thread.is_alive());
+            assert!(thread.refuse_another().is_ok());
         };
         std::thread::spawn(renamed).join().unwrap();
     }
@@ -72,9 +73,9 @@ mod tests {
     #[test]
     fn the_calling_thread_is_alive_and_a_reused_id_is_not_mistaken_for_it() {
         let thread = Thread::find(nix::unistd::gettid().as_raw()).unwrap();
-        assert!(thread.is_alive());
+        assert!(thread.refuse_another().is_ok());
         let earlier = Thread { started: thread.started + 1, ..thread };
-        assert!(!earlier.is_alive());
+        assert!(earlier.refuse_another().is_err());
     }
 
     #[test]

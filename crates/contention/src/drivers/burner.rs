@@ -31,14 +31,14 @@ pub(super) fn check(schedule: &Schedule, _threads: usize) -> Result<()> {
     budget::check(schedule)
 }
 
-pub(super) fn prepare(targets: Vec<Target>, start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
+pub(super) fn prepare(targets: Vec<(Thread, Target)>, start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
     Ok(Box::new(Burner { targets, start_ns, burning: Vec::new() }))
 }
 
 /// vCPU threads whose CPUs are taken away, each by a burning thread.
 #[derive(Debug)]
 struct Burner {
-    targets: Vec<Target>,
+    targets: Vec<(Thread, Target)>,
     start_ns: Option<u64>,
     burning: Vec<Burning>,
 }
@@ -49,8 +49,8 @@ impl Driver for Burner {
             return Ok(());
         }
         let origin_ns = self.start_ns.unwrap_or_else(clock::now);
-        for target in &self.targets {
-            match Burning::start(target, origin_ns) {
+        for (thread, target) in &self.targets {
+            match Burning::start(thread, target, origin_ns) {
                 Ok(burning) => self.burning.push(burning),
                 Err(error) => {
                     // The error is worth more than one of undoing.
@@ -79,9 +79,9 @@ struct Burning {
 impl Burning {
     /// Pins the target to its CPU and takes that CPU away from it on its schedule, which begins at `origin_ns`
     /// (CLOCK_MONOTONIC). After the last off-time, if there is one, the thread is left alone.
-    fn start(target: &Target, origin_ns: u64) -> Result<Self> {
+    fn start(thread: &Thread, target: &Target, origin_ns: u64) -> Result<Self> {
         let cpu = target.cpu.ok_or(ContentionError::NoCpu { tid: target.tid })?;
-        let placed = place(Thread::find(target.tid)?, cpu)?;
+        let placed = place(thread, cpu)?;
         let mut this = Self { stop: Arc::default(), thread: None, placed: Some(placed) };
         this.thread = Some(start_burning(cpu, target.schedule.off_times(origin_ns), Arc::clone(&this.stop))?);
         Ok(this)
@@ -106,9 +106,10 @@ impl Drop for Burning {
 
 /// Pins the thread and raises its weight, so that no ordinary neighbour of its group gets its timeslices. (Weighing is by
 /// group: a nice value does not hold off processes of another session or cgroup.) Returns the thread as it was.
-fn place(thread: Thread, cpu: usize) -> Result<SavedThread> {
+fn place(thread: &Thread, cpu: usize) -> Result<SavedThread> {
     let attr = preemptible_attr(thread.tid)?;
     let saved = SavedThread::of(thread.tid)?;
+    thread.refuse_another()?;
     thread.pin(cpu)?;
     match attr.favoured().set(thread.tid) {
         Ok(()) => Ok(saved),

@@ -47,10 +47,10 @@ pub(super) fn check(schedule: &Schedule, threads: usize) -> Result<()> {
     Limits::read().check(&slices_of(schedule)?, threads)
 }
 
-pub(super) fn prepare(targets: Vec<Target>, _start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
-    let held = targets.iter().map(|target| {
+pub(super) fn prepare(targets: Vec<(Thread, Target)>, _start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
+    let held = targets.into_iter().map(|(thread, target)| {
         let Slices { timeslice, period, phase, .. } = slices_of(&target.schedule)?;
-        Held::find(target.tid, SchedAttr::deadline(timeslice, period), Duration::from_nanos(phase.unwrap_or(0)))
+        Held::of(thread, SchedAttr::deadline(timeslice, period), Duration::from_nanos(phase.unwrap_or(0)))
     });
     let mut held: Vec<Held> = held.collect::<Result<_>>()?;
     held.sort_by_key(|held| held.phase);
@@ -190,9 +190,8 @@ impl Drop for Deadline {
 }
 
 impl Held {
-    fn find(tid: Tid, wanted: SchedAttr, phase: Duration) -> Result<Self> {
-        let thread = Thread::find(tid)?;
-        let before = SchedAttr::of(tid).map_err(|error| refusal(&thread, wanted, error))?;
+    fn of(thread: Thread, wanted: SchedAttr, phase: Duration) -> Result<Self> {
+        let before = SchedAttr::of(thread.tid).map_err(|error| refusal(&thread, wanted, error))?;
         Ok(Self { thread, before, wanted, phase, is_admitted: false })
     }
 
@@ -211,11 +210,8 @@ impl Held {
     }
 
     fn admit(&mut self) -> Result<()> {
-        let tid = self.thread.tid;
-        if !self.thread.is_alive() {
-            return Err(ContentionError::NoThread { tid });
-        }
-        self.wanted.set(tid).map_err(|error| refusal(&self.thread, self.wanted, error))?;
+        self.thread.refuse_another()?;
+        self.wanted.set(self.thread.tid).map_err(|error| refusal(&self.thread, self.wanted, error))?;
         self.is_admitted = true;
         Ok(())
     }

@@ -8,8 +8,9 @@ use brobust_timeline::Schedule;
 
 use crate::driver::{Driver, Target};
 use crate::error::{ContentionError, Result};
+use crate::thread::Thread;
 
-type Prepare = fn(Vec<Target>, Option<u64>) -> Result<Box<dyn Driver>>;
+type Prepare = fn(Vec<(Thread, Target)>, Option<u64>) -> Result<Box<dyn Driver>>;
 
 struct Kind {
     name: &'static str,
@@ -36,13 +37,16 @@ pub fn prepare(driver: &str, targets: Vec<Target>, start_ns: Option<u64>) -> Res
     if targets.is_empty() {
         return Err(ContentionError::NoThreads);
     }
+    // The checks take milliseconds, in which a thread may end and another one may get its id.
+    let found: Vec<Result<Thread>> = targets.iter().map(|target| Thread::find(target.tid)).collect();
     for (number, target) in targets.iter().enumerate() {
         // The limits of the host are read for each check, which takes a while, and most threads share a schedule.
         if targets[..number].iter().all(|other| other.schedule != target.schedule) {
             (kind.check)(&target.schedule, 1)?;
         }
     }
-    (kind.prepare)(targets, start_ns)
+    let threads = found.into_iter().collect::<Result<Vec<_>>>()?;
+    (kind.prepare)(threads.into_iter().zip(targets).collect(), start_ns)
 }
 
 fn kind(name: &str) -> Result<&'static Kind> {
