@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,10 @@ from brobust.dataset import (
     parts,
     scenario_columns,
 )
+from brobust.dataset.store import ALWAYS_WRITTEN
 from brobust.errors import BadInput, UnreadableFile, WriteFailed
 from brobust.scenario import Grid, Run
+from brobust.scenario.fields import ROWS
 from brobust.scenario.grid import scenario
 from brobust.series import runner
 from conftest import refused
@@ -388,6 +391,33 @@ def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> No
     left_out = {str(one.message).partition(".parquet")[0].rpartition("/")[2] for one in said}
     assert left_out == {"b-0", *(parts.name(n, n).removesuffix(".parquet") for n in (2, 3, 4))}
     assert any("no column cc" in str(one.message) for one in said)
+
+
+def test_a_file_of_0_2_0_says_of_later_columns_what_their_fields_say_by_default(dataset: Dataset) -> None:
+    run = dataset.grid().runs()[0]
+    row = {**scenario_columns(run), **flow_columns(run.scenario)[0], "outcome": "ok"}
+    dataset.append(run.id, Measured([row]))
+    whole = dataset.runs()
+    (file,) = (dataset.directory / "runs").iterdir()
+    pl.read_parquet(file).select(*ALWAYS_WRITTEN["runs"].split(), parts.PART).write_parquet(file)
+    unknown = [row.column.name for row in ROWS if row.column is not None and row.column.null_on]
+    assert dataset.runs().drop(unknown).equals(whole.drop(unknown))
+    assert dataset.runs().select("adaptive_rx", "sent_byte_ns").row(0) == (None, None)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_file_may_lack_only_columns_that_were_not_always_written(dataset: Dataset, table: str) -> None:
+    run = dataset.grid().runs()[0]
+    empty = Measured([{"run": run.id, "flow": 0, "cc": "bbr", "outcome": "ok"}])
+    dataset.append(run.id, replace(empty, **{table: [{"run": run.id}]}) if table != "runs" else empty)
+    (file,) = (dataset.directory / table).iterdir()
+    whole, always = pl.read_parquet(file), ALWAYS_WRITTEN[table].split()
+    assert set(always) <= set(TABLES[table])
+    whole.select(*always, parts.PART).write_parquet(file)
+    assert dataset.table(table).height == 1
+    whole.drop(always[-1]).write_parquet(file)
+    with pytest.warns(UnreadableFile, match=f"it has no column {always[-1]}"):
+        assert dataset.table(table).is_empty()
 
 
 def test_two_series_begun_in_the_same_second_have_a_directory_each(tmp_path: Path) -> None:

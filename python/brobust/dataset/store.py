@@ -8,7 +8,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial, partialmethod
+from functools import cache, partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from brobust.dataset import parts
 from brobust.dataset.columns import TABLES, Column, Rows, frame
 from brobust.dataset.parts import PART, Part
 from brobust.dataset.raw import Raw
-from brobust.dataset.rows import Measured
+from brobust.dataset.rows import Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, UnreadableFile, WriteFailed, reason
 from brobust.host import locks
 from brobust.lazily import pl
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run, Scenario
+from brobust.scenario.fields import FIELDS, ROWS
 
 LOCK = ".lock"
 # The files of a dataset before its first run.
@@ -34,19 +35,36 @@ OPTIONAL = ("throughput", "offtimes")
 # Up to so many rows of a table are handed out in the order of their runs' names, which is the same for every series of
 # a grid. Sorting more of them takes longer than reading them; those come in the order in which they were measured.
 SORTED_ROWS = 200_000
-# Columns that the first brobust of this schema (0.2.0) did not write, and what they would have said there: senders had
-# one vCPU, the kernel's own pacing and IPv4; there was no token bucket and no cross traffic.
-SINCE_0_2: dict[str, float | str | None] = dict.fromkeys([
-    "adaptive_rx", "answered_bytes", "bbr_version", "call_us", "completion_ms", "connection", "cross_cc",
-    "cross_ended", "cross_enters", "cross_max_bytes", "cross_median_ms", "cross_p99_ms", "cross_shape",
-    "cross_size_bytes", "cross_slowdown", "cross_slowdown_p99", "cross_transfers", "files_sha256",
-    "first_byte_median_ms", "first_byte_p999_ms", "first_byte_p99_ms", "flow_bytes", "gro", "hosts", "late_share",
-    "nic_drops", "phase", "receiver_program", "request_median_ms", "request_p999_ms", "request_p99_ms", "requests",
-    "requests_answered", "requests_per_s", "rx_ring_packets", "second_bandwidth_mbps", "second_buffer_bytes",
-    "sender_cpus", "sender_program", "steal_share", "vcpu", "vcpu_shares", "when_idle",
-]) | {
-    "vcpus": 1, "interrupts": "spread", "pacing": "kernel", "burst_bytes": 0, "cross_load": 0.0, "ip_version": 4,
-}  # fmt: skip
+# The columns that every table has had from the beginning of this schema (0.2.0), or of the table. A file that lacks one
+# is none of brobust's. Later columns are not noted here: a file that lacks one says what a scenario says that has all
+# of its fields at their defaults, and nothing of what was not measured yet.
+ALWAYS_WRITTEN = {
+    "runs": (
+        "run scenario repeat flow bandwidth_mbps rtt_ms buffer_bytes aqm loss cc flows start_s stop_s flow_rtt_ms "
+        "pattern sender share driver timeslice_ms start_jitter length_jitter alternate_s receiver_share replay "
+        "traffic qdisc tso_sizing coalesce_us tx_completion_us tso_max_bytes cpu_mhz duration_s seed backend kernel "
+        "accelerator samples_ms kernel_release kernel_hash hz path_kernel_release throughput_mbps retransmits "
+        "rtt_mean_ms rtt_p99_ms drops queue_mean_ms skb_mean_bytes pacing_idle_ms cpu_busy_share packet_hash "
+        "effective_share effective_timeslice_ms effective_offtime_ms asleep_share path_waiting_share timeslices "
+        "guest_restarts lost_events outcome reason started_at wall_s brobust qemu iperf3"
+    ),
+    "throughput": "run flow time_s throughput_mbps",
+    "samples": (
+        "run flow time_s cc cwnd_packets ssthresh_packets pacing_rate_mbps delivery_rate_mbps bandwidth_estimate_mbps "
+        "min_rtt_ms srtt_ms rtt_ms inflight_packets inflight_bdp delivered_packets lost_packets queue_bytes "
+        "pacing_gain cwnd_gain app_limited retransmits deficit_acks mode state"
+    ),
+    "offtimes": "run sender kind start_s duration_ms",
+    "packets": "run time_s left_s arrived_s flow direction seq ack payload_bytes frame_bytes dropped queue_bytes",
+    "transfers": "run start_s bytes completion_ms slowdown",
+    "requests": "run flow due_s first_byte_ms completion_ms bytes status",
+    "connections": (
+        "run connection flow protocol sender sender_port receiver_port first_s last_s packets received_bytes "
+        "throughput_mbps drops retransmits queue_mean_ms"
+    ),
+    "programs": "run flow end command sha256 ended_s exit_status signal stdout stderr",
+    "calls": "run node process thread name call start_s duration_ms result",
+}
 
 
 class Dataset:
@@ -247,7 +265,7 @@ class Dataset:
 
     def _merge(self, names: Sequence[str], at_least: int) -> None:
         for name in names:
-            documented = partial(_as_documented, columns=TABLES[name])
+            documented = partial(_as_documented, name=name, columns=TABLES[name])
             # Failed runs that were measured again have no rows in other tables.
             counting = _is_last() | (pl.col("outcome") != "failed") if name == "runs" else pl.lit(True)
             parts.merge(self.directory / name, documented, at_least, counting)
@@ -310,7 +328,7 @@ class Dataset:
         """Return the rows of a table that count, with their `part`. `columns`: only these, of the table runs; `runs`:
         only the rows of these."""
         documented = {one: TABLES[name][one] for one in columns or TABLES[name]}
-        documented_rows = partial(_as_documented, columns=documented)
+        documented_rows = partial(_as_documented, name=name, columns=documented)
         frames, there, unreadable = parts.read(self.directory / name, documented_rows, columns, runs)
         _warn(unreadable)
         rows = pl.concat(frames) if frames else frame([], documented).with_columns(pl.lit(0, pl.Int64).alias(PART))
@@ -366,15 +384,26 @@ def _warn(unreadable: Mapping[Path, str]) -> None:
             warnings.warn(text, UnreadableFile, stacklevel=4)
 
 
-def _as_documented(table: pl.DataFrame, columns: Mapping[str, Column]) -> pl.DataFrame:
-    """Return rows with the documented columns, in their order and of their types, and with their `part`."""
-    table = table.with_columns(
-        pl.lit(value).alias(name) for name, value in SINCE_0_2.items() if name in columns and name not in table.columns
-    )
-    if lacking := [name for name in (*columns, PART) if name not in table.columns]:
-        raise ValueError(f"it has no column {lacking[0]}")
-    documented = [pl.col(name).cast(column.dtype) for name, column in columns.items()]
+def _as_documented(table: pl.DataFrame, name: str, columns: Mapping[str, Column]) -> pl.DataFrame:
+    """Return rows of the table of this name with the documented columns, in their order and of their types, and with
+    their `part`."""
+    missing = [one for one in (*columns, PART) if one not in table.columns]
+    if foreign := [one for one in missing if one in (*ALWAYS_WRITTEN[name].split(), PART)]:
+        raise ValueError(f"it has no column {foreign[0]}")
+    defaults = _columns_of_defaults() if missing and name == "runs" else {}
+    table = table.with_columns(pl.lit(defaults.get(one)).alias(one) for one in missing)
+    documented = [pl.col(one).cast(column.dtype) for one, column in columns.items()]
     return table.select(*documented, pl.col(PART).cast(pl.Int64))
+
+
+@cache
+def _columns_of_defaults() -> dict[str, Any]:
+    """Return the columns of a scenario that has all of its fields at their defaults, without those that a backend does
+    not know."""
+    plain = Run(Scenario(kernel=FIELDS["kernel"].default), repeat=0)
+    columns = {**scenario_columns(plain), **flow_columns(plain.scenario)[0]}
+    unknown = {row.column.name for row in ROWS if row.column is not None and row.column.null_on}
+    return {name: value for name, value in columns.items() if name not in unknown}
 
 
 def _refuse_files_of_others(directory: Path) -> None:
