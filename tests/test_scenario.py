@@ -77,6 +77,38 @@ def test_a_hash_names_the_point_however_its_numbers_are_written() -> None:
     assert point("25%", "20mbit") != point("26%", "20mbit")
 
 
+@pytest.mark.parametrize(
+    ("fields", "hashed"),
+    [
+        ({"contention": {"share": 0.5}}, "e469a31aa10b"),
+        ({"backend": "vm", "contention": {"share": 0.5, "vcpus": 2}}, "7ad624c46312"),
+        ({"backend": "lab", "hosts": "h.toml", "contention": {"share": 1}}, "3add287ec087"),
+        (
+            {
+                "nic": {"gro": "off"}, "contention": {"share": 1}, "flows": {"sender": 2, "bytes": "1MB"},
+                "senders": [{"share": 0.5, "interrupts": "together"}],
+            },
+            "0b2f965b30e2",
+        ),
+    ],
+)  # fmt: skip
+def test_a_scenario_keeps_the_hash_by_which_datasets_know_it(fields: dict[str, Any], hashed: str) -> None:
+    fields = {**fields, "flows": {"cc": "bbr", **fields.get("flows", {})}}
+    assert [one.hash for one in Grid.from_flags(fields).as_written] == [hashed]
+
+
+@pytest.mark.parametrize("backend", ["virtual", "vm", "lab"])
+def test_a_field_that_scenarios_did_not_always_have_is_hashed_only_where_it_is_given(backend: str) -> None:
+    on: dict[str, Any] = {"backend": backend, "kernel": "k"}
+    plain = scenario(on)
+    assert scenario({**on, "path": {"ip_version": 4}}).hash == plain.hash
+    given: list[dict[str, Any]] = [
+        {"path": {"ip_version": 6}}, {"nic": {"rx_ring": 9}}, {"flows": [{"start_spread": "1s"}]}, {"hosts": "h"},
+        {"receiver": {"interrupts": "together"}},
+    ]  # fmt: skip
+    assert len({scenario({**on, **one}).hash for one in given} | {plain.hash}) == 6
+
+
 def test_flags_override_the_file_and_the_file_overrides_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "scenario.toml"
     file.write_text('duration = "3s"\n[path]\nrtt = "40ms"\nbandwidth = "50mbit"\n[[flows]]\ncc = "bbr"\n')

@@ -10,14 +10,14 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
 from brobust import quic, units
 from brobust.scenario import defaults, types
-from brobust.scenario.fields import MAX_SENDERS
+from brobust.scenario.fields import FIELDS, MAX_SENDERS
 from brobust.scenario.specs import Changes
 from brobust.scenario.tables import Contention, Cpu, CrossTraffic, Flows, Nic, Path, Programs, Table, described
 
@@ -32,14 +32,22 @@ TSO_RTT_LOG = {"kernel": 9, "rate": 0}
 # Controls whose TSO packets differ between the mainline's interface and google's (kernel/virtual/tree/net/ipv4).
 CONTROLS_THAT_SIZE_TSO = ("bbr", "bbr_robust", "bbr_steady")
 
-# Fields that scenarios did not always have, by table, with the value that says nothing: it leaves a scenario its hash.
-LATER: dict[str, dict[str, object]] = {
-    "": {"hosts": None},
-    "path": {"ip_version": 4},
-    "nic": {"adaptive_rx": "off", "gro": "on", "rx_ring": None},
-    "programs": {"waits": None, "sent_byte_ns": 0.0, "received_byte_ns": 0.0, "accept_time": "0ns"},
-    "contention": {"interrupts": "spread"},
-    "flows": {"bytes": None, "start_spread": "0ns"},
+# The fields that a scenario's hash has had from the beginning, by table. Later fields are not noted here: the hash has
+# them only where they are not at their default, so a scenario that says nothing of them keeps its hash.
+ALWAYS_HASHED = {
+    "": (
+        "path contention senders receiver flows cross_traffic cpu nic programs duration samples packets seed backend "
+        "kernel accelerator qdisc tso_sizing pacing traffic"
+    ),
+    "path": "bandwidth rtt buffer burst loss aqm second_bandwidth second_buffer bandwidth_changes rtt_changes",
+    "contention": (
+        "driver timeslice share phase vcpus when_idle start_jitter length_jitter start stop alternate replay"
+    ),
+    "flows": "cc count start stop rtt rtt_changes pattern sender",
+    "cross_traffic": "load cc size shape max_size enters",
+    "cpu": "frequency timer_cycles rx_packet_cycles tx_skb_cycles tx_byte_cycles",
+    "nic": "coalesce tx_completion tso_max_size",
+    "programs": "sender receiver files linger call_time poll_time",
 }
 
 
@@ -152,15 +160,9 @@ class Scenario(Table):
     def hash(self) -> str:
         """Twelve hex digits that name this point in every dataset."""
         fields = self.model_dump(mode="json")
-        tables = {
-            "": [fields],
-            **{name: [fields[name]] for name in ("path", "nic", "programs")},
-            "contention": [fields["contention"], fields["receiver"], *fields["senders"]],
-            "flows": fields["flows"],
-        }
-        for name, later in LATER.items():
-            for table, (key, nothing) in itertools.product(tables[name], later.items()):
-                if table[key] == nothing:
+        for name, later in _hashed_where_given(self.backend).items():
+            for table, (key, default) in itertools.product(_tables(fields, name), later.items()):
+                if table[key] == default:
                     del table[key]
         # Of iperf3 it says what its calls cost, if that is not what a call costs anyway.
         if self.traffic == "brobust" or (self.traffic == "iperf3" and self.programs == Programs()):
@@ -202,6 +204,25 @@ class Scenario(Table):
         if self.cross_traffic.load:
             flows += f" beside {units.show_percent(self.cross_traffic.load)} cross traffic"
         return f"{flows}, {units.show_rate(self.path.bandwidth)}, RTT {units.show_time(self.path.rtt)}, {cpu}"
+
+
+def _tables(fields: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the tables of a dumped scenario that have the fields of this one: senders and receiver have those of
+    contention."""
+    if name == "contention":
+        return [fields["contention"], fields["receiver"], *fields["senders"]]
+    table = fields[name] if name else fields
+    return table if isinstance(table, list) else [table]
+
+
+@cache
+def _hashed_where_given(backend: str) -> dict[str, dict[str, object]]:
+    """Return the fields that scenarios did not always have, by table, with their defaults on a backend."""
+    plain = Scenario.model_validate({"backend": backend, "kernel": FIELDS["kernel"].default}).model_dump(mode="json")
+    return {
+        name: {key: default for key, default in _tables(plain, name)[0].items() if key not in always.split()}
+        for name, always in ALWAYS_HASHED.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
