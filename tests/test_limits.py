@@ -112,6 +112,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "nic": {"coalesce": "50us"}}, ["nic.coalesce", "'50us'", "virtual", "0s"]),
         ({**VM, "contention": {"alternate": "1s"}}, ["contention.alternate", "'1s'", "none"]),
         ({**VM, "receiver": {"share": 0.5}}, ["receiver.share", "'0.5'", "1"]),
+        ({**VM, "receiver": {"replay": "a.csv"}}, ["receiver.replay", "'a.csv'", "leave it out"]),
         ({"receiver": {"driver": "burner", "share": 0.5}}, ["receiver.driver", "'burner'"]),
         ({**VM, "qdisc": "fq"}, ["qdisc", "'fq'", "none"]),
         ({**VM, "tso_sizing": "control", "flows": [{"cc": "bbr"}]}, ["tso_sizing", "'control'", "kernel"]),

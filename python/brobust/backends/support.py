@@ -29,7 +29,7 @@ IPERF3_MAX_FLOWS = 128  # iperf3's -P
 # Fields that not every backend has, by their tables. Other senders have none here: flows name them on virtual only.
 OF_ONE_BACKEND = {
     table: [row for row in ROWS if row.table == table and (row.only_on or row.words_only_on)]
-    for table in ("", "path", "flows", "contention", "cross_traffic", "cpu", "nic", "programs")
+    for table in dict.fromkeys(row.table for row in ROWS)
 }
 
 
@@ -124,8 +124,9 @@ def _in_real_time(s: Scenario) -> Iterator[str]:
     if isinstance(s.samples, int) and s.samples < VM_MIN_SAMPLES:
         given = units.show_time(s.samples)
         yield f"samples: {given} is too often for a sender short of CPU; on {s.backend} give at least 1ms"
-    if s.receiver.active:
-        yield f"receiver.share: '{s.receiver.share:g}' is possible on backend virtual only; on {s.backend} give 1"
+    if s.receiver.replay is not None:
+        given, on = s.receiver.replay, s.backend
+        yield f"receiver.replay: {given!r} is possible on backend virtual only; on {on} leave it out"
 
 
 def _lab(s: Scenario) -> Iterator[str]:
