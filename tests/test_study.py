@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import nbformat
 import polars as pl
@@ -18,15 +18,16 @@ from pydantic import TypeAdapter
 
 import made_up
 from brobust.analysis import cells, confidence, summary, twins
+from brobust.analysis.axes import VALUES
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
-from brobust.analysis.metrics import OF_RUNS, Evidence, Tables
+from brobust.analysis.metrics import METRICS, OF_RUNS, Evidence, Tables
 from brobust.cli import sweep
 from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, Dataset, Measured, frame
 from brobust.errors import BadInput, Interrupted
 from brobust.report import plot, sheets
-from brobust.report.study import _where, check, draw, throughput_figure
+from brobust.report.study import DISTRIBUTIONS, PANELS, _where, check, draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
 from brobust.study.model import Figure
@@ -581,6 +582,7 @@ A_CHECK = '[[claims]]\nid = "X"\ntext = "t"\nchecks'
         ("[scale.smoke]", '[[figures]]\ntitle = "t"\n[scale.smoke]', "figure 1: name: it is missing"),
         ("[scale.smoke]", "[scale.huge]", "scale.huge: 'huge' is not allowed"),
         ("[scale.smoke]", '[[figures]]\nname = "f"\ntitle = "t"\nkind = "twins"\n[scale.smoke]', "kind twins shows ["),
+        ("[scale.smoke]", '[[figures]]\nname = "f"\ntitle = "t"\nvalue = "rtt"\n[scale.smoke]', "'rtt' is none of the"),
     ],
 )  # fmt: skip
 def test_a_study_that_does_not_fit_is_refused_in_one_line(
@@ -764,9 +766,18 @@ def test_bars_leave_out_cells_with_runs_that_have_no_time_of_requests(tmp_path: 
     assert ">cubic<" in svg.read_text() and ">bbr<" not in svg.read_text()
 
 
+def test_every_kind_of_figure_is_drawn_and_stands_on_the_page() -> None:
+    kinds = set(get_args(Figure.model_fields["kind"].annotation))
+    drawn = {*PANELS, *DISTRIBUTIONS, "throughput", "bars", "frontier", "twins"}
+    assert kinds == drawn, "Figure.kind of study/model.py names other kinds than report/study.py draws"
+    page = (Path(__file__).parents[1] / "docs/studies.md").read_text()
+    assert [kind for kind in kinds if f"`{kind}`" not in page] == [], "docs/studies.md has all kinds of figures"
+
+
 @pytest.mark.parametrize("kind", ["throughput", "bars"])
 def test_a_figure_of_a_study_can_have_every_value_that_figures_have(kind: Any) -> None:
-    for value in plot.VALUES:
+    assert set(VALUES) <= {*METRICS, *OF_RUNS}
+    for value in VALUES:
         figures = [Figure(name="f", title="f", kind=kind, value=value)]
         study = model.Study(paper="mine", figure="1", title="t", figures=figures)
         assert check(study, Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]}).as_written) == []

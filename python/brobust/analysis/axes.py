@@ -1,5 +1,5 @@
 """The axes along which cells may differ: headings, units, and phrases for their values. They come from the descriptions
-of the fields (scenario/fields.py); two are computed from other columns.
+of the fields (scenario/fields.py); two are computed from other columns. And the labels of what is measured.
 """
 
 from __future__ import annotations
@@ -61,6 +61,31 @@ OF_ONE_BACKEND = tuple(name for name, row in _FIELDS.items() if row.depends_on_b
 PER_FLOW = tuple(
     name for name, axis in AXES.items() if axis.row is None or (axis.row.table == "flows" and name != "flows")
 )
+
+# What figures may have along the other axis: metrics (metrics.py) with their labels, which end with [%] where figures
+# have 100 times the number.
+VALUES = {
+    "throughput_mbps": "throughput at the receiver [Mbit/s]",
+    "utilization": "throughput over what the bottleneck carries [%]",
+    "retransmits": "segments retransmitted",
+    "first_flow_share": "first flow's share of the throughput [%]",
+    "rtt_mean_ms": "smoothed round-trip time, mean of the flows [ms]",
+    "completion_ms": "completion time of a flow [ms]",
+    "cross_median_ms": "completion time of cross traffic, median [ms]",
+    "cross_p99_ms": "completion time of cross traffic, 99th percentile [ms]",
+    "cross_slowdown": "cross traffic: time over the shortest possible, median",
+    "cross_slowdown_p99": "cross traffic: time over the shortest possible, 99th percentile",
+    "requests_per_s": "requests answered [1/s]",
+    "request_median_ms": "time of a request, median [ms]",
+    "request_p99_ms": "time of a request, 99th percentile [ms]",
+    "request_p999_ms": "time of a request, 99.9th percentile [ms]",
+    "first_byte_median_ms": "time to the first byte, median [ms]",
+    "first_byte_p99_ms": "time to the first byte, 99th percentile [ms]",
+    "first_byte_p999_ms": "time to the first byte, 99.9th percentile [ms]",
+    "skb_mean_bytes": "sent at a time [bytes]",
+    "pacing_idle_ms": "wait until the next, by pacing [ms]",
+    "cpu_busy_share": "sender's CPU busy [%]",
+}
 
 
 def heading(axis: str) -> str:

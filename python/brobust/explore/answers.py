@@ -14,7 +14,7 @@ import polars as pl
 
 from brobust import api, backends, extras, files, units
 from brobust.analysis import departures, summary
-from brobust.analysis.axes import NAMED, axis_value, heading, in_order
+from brobust.analysis.axes import NAMED, VALUES, axis_value, heading, in_order
 from brobust.backends.base import Backend
 from brobust.dataset import Dataset, OfRun, OneRun, find
 from brobust.dataset.recordings import Sweeps
@@ -22,7 +22,7 @@ from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.explore import figures, recorded
 from brobust.kernels import virtual as virtual_kernels
 from brobust.report import capture, explanation, trace
-from brobust.report.plot import VALUES, scale
+from brobust.report.plot import scale
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario as one_scenario
 

@@ -14,8 +14,8 @@ import plotext
 import polars as pl
 
 from brobust import files
-from brobust.analysis import confidence, summary
-from brobust.analysis.axes import CONTENDED, NAMED, axis_phrase, cell_phrase, in_order, natural
+from brobust.analysis import confidence, metrics, summary
+from brobust.analysis.axes import CONTENDED, NAMED, VALUES, axis_phrase, cell_phrase, in_order, natural
 from brobust.analysis.cells import undisturbed_with_every_schedule
 from brobust.errors import BadInput
 from brobust.report import parameters
@@ -52,40 +52,19 @@ LABELS = {
 }
 LOGARITHMIC = {"stride", *(name for name, named in NAMED.items() if named.axis.logarithmic)}
 PERCENT = {
-    "utilization", "first_flow_share", "cpu_busy_share", *(name for name, named in NAMED.items() if named.axis.percent)
-}  # fmt: skip
-# What a figure may have along its vertical axis.
-VALUES = {
-    "throughput_mbps": "throughput at the receiver [Mbit/s]",
-    "utilization": "throughput over what the bottleneck carries [%]",
-    "retransmits": "segments retransmitted",
-    "first_flow_share": "first flow's share of the throughput [%]",
-    "rtt_mean_ms": "smoothed round-trip time, mean of the flows [ms]",
-    "completion_ms": "completion time of a flow [ms]",
-    "cross_median_ms": "completion time of cross traffic, median [ms]",
-    "cross_p99_ms": "completion time of cross traffic, 99th percentile [ms]",
-    "cross_slowdown": "cross traffic: time over the shortest possible, median",
-    "cross_slowdown_p99": "cross traffic: time over the shortest possible, 99th percentile",
-    "requests_per_s": "requests answered [1/s]",
-    "request_median_ms": "time of a request, median [ms]",
-    "request_p99_ms": "time of a request, 99th percentile [ms]",
-    "request_p999_ms": "time of a request, 99.9th percentile [ms]",
-    "first_byte_median_ms": "time to the first byte, median [ms]",
-    "first_byte_p99_ms": "time to the first byte, 99th percentile [ms]",
-    "first_byte_p999_ms": "time to the first byte, 99.9th percentile [ms]",
-    "skb_mean_bytes": "sent at a time [bytes]",
-    "pacing_idle_ms": "wait until the next, by pacing [ms]",
-    "cpu_busy_share": "sender's CPU busy [%]",
+    *(name for name, named in NAMED.items() if named.axis.percent),
+    *(value for value, label in VALUES.items() if label.endswith("[%]")),
 }
-OF_RUNS = [value for value in VALUES if value != "first_flow_share"]  # the others are columns of the runs
+OF_RUNS = [value for value in VALUES if value in metrics.OF_RUNS]
+"""Those that are columns of the runs."""
 MAX_PANELS = 12
 IN_A_PANEL = 4  # names of controls; of more, the legend stands above all panels
 TERMINAL_LINES = 18
 
 
 class ThroughputFigure:
-    """Throughput (or another of VALUES) against one axis: one line per congestion control, and one panel per value of
-    everything else that varies."""
+    """Throughput (or another of axes.VALUES) against one axis: one line per congestion control, and one panel per value
+    of everything else that varies."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import axis_phrase, cell_phrase
+from brobust.analysis.axes import VALUES, axis_phrase, cell_phrase
 from brobust.analysis.cells import CELL
 from brobust.analysis.checks import select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
@@ -185,7 +185,7 @@ def _bars(runs: pl.DataFrame, evidence: Evidence, figure: Figure, file: Path) ->
         axes.set_yticks(range(len(cells)), cells)
         axes.set_xlim(left=0)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(plot.VALUES[figure.value])
+        axes.set_xlabel(VALUES[figure.value])
         return plot.save(canvas, file, plot.caption(chosen, runs, figure.stat, drawn_as=("Bars", "lines")))
 
 

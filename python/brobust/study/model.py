@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, StringConstraints, ValidationError
 
 from brobust import files
 from brobust.analysis import summary
-from brobust.analysis.axes import NAMED
+from brobust.analysis.axes import NAMED, VALUES
 from brobust.analysis.cells import CELL
 from brobust.analysis.checks import RULES, SELECTING, AnyCheck, select
 from brobust.analysis.claims import Claim
@@ -30,6 +30,12 @@ BOUNDS = {"ratio": ("at_least", "at_most"), "reaches": ("least", "most"), "part"
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=60)]
 
 
+def _drawn(metric: str) -> str:
+    if metric not in VALUES:
+        raise ValueError(f"{metric!r} is none of the metrics that figures have; there are {', '.join(VALUES)}")
+    return metric
+
+
 class Figure(BaseModel, extra="forbid", frozen=True):
     """One drawing of the study's runs."""
 
@@ -40,12 +46,7 @@ class Figure(BaseModel, extra="forbid", frozen=True):
         "windows", "gaps", "trains", "twins",
     ] = "throughput"  # fmt: skip
     x: str | None = None
-    value: Literal[
-        "throughput_mbps", "utilization", "retransmits", "first_flow_share", "rtt_mean_ms", "completion_ms",
-        "cross_median_ms", "cross_p99_ms", "cross_slowdown", "cross_slowdown_p99", "requests_per_s",
-        "request_median_ms", "request_p99_ms", "request_p999_ms", "first_byte_median_ms", "first_byte_p99_ms",
-        "first_byte_p999_ms", "skb_mean_bytes", "pacing_idle_ms", "cpu_busy_share",
-    ] = "throughput_mbps"  # fmt: skip
+    value: Annotated[str, AfterValidator(_drawn)] = "throughput_mbps"
     """The metric on the vertical axis (kind throughput) or on the horizontal axis (kind bars)."""
     stat: Literal["median", "deviation"] = "median"
     """For kind throughput: draw the median of a cell's runs, or their standard deviation."""
