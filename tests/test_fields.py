@@ -40,7 +40,9 @@ def _of_the_model() -> set[str]:
 
 def test_every_field_of_the_model_is_described_and_every_description_is_of_a_field() -> None:
     # How often a cell is measured is no part of a scenario; the receiver's share is that of its contention.
-    assert set(FIELDS) == _of_the_model() | {"repeat", "receiver.share"}
+    described, made = set(FIELDS) - {"repeat", "receiver.share"}, _of_the_model()
+    assert described - made == set(), "described in scenario/fields.py, and missing in scenario/tables.py and model.py"
+    assert made - described == set(), "in scenario/tables.py or model.py, and not described in scenario/fields.py"
     assert len(FIELDS) == len(ROWS) == len({row.option for row in ROWS})
 
 
@@ -94,6 +96,6 @@ def test_the_pages_are_those_of_the_descriptions() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     pages: dict[Path, str] = script.pages()
-    assert [page.name for page, text in pages.items() if page.read_text() != text] == []
+    assert [page.name for page, text in pages.items() if page.read_text() != text] == [], "make format"
     scenario = pages[ROOT / "docs" / "scenario.md"]
     assert [row.name for row in ROWS if f"| `{row.name}` | `{row.option}` | {row.help}" not in scenario] == []
