@@ -40,6 +40,13 @@ class TestStacks:
         text = stack.sources["go.mod" if stack.tool == "go" else "Cargo.toml"].read_text()
         assert re.search(rf'{re.escape(stack.package)}\W+(version = )?[v"=]*{re.escape(stack.version)}\b', text)
 
+    @pytest.mark.parametrize("stack", [one for one in quic.STACKS.values() if not one.base], ids=lambda one: one.name)
+    def test_its_row_on_the_page_has_its_version_and_its_controls(self, stack: quic.Stack) -> None:
+        page = (Path(__file__).parents[1] / "docs/quic.md").read_text()
+        row = next((line for line in page.splitlines() if line.startswith(f"| `{stack.name}` | ")), "")
+        lacking = [word for word in (stack.version, *stack.controls) if not re.search(rf"\b{re.escape(word)}\b", row)]
+        assert lacking == [], f"the table of docs/quic.md has a row for {stack.name}, as quic/__init__.py describes it"
+
     @pytest.mark.parametrize(
         ("given", "words"),
         [
