@@ -223,7 +223,10 @@ impl Driver {
 
     /// Whether each thread has to be pinned to a CPU of its own, which the driver then keeps busy.
     pub fn needs_own_cpus(self) -> bool {
-        matches!(self, Self::Burner | Self::Competitor | Self::Replay)
+        match self {
+            Self::Burner | Self::Competitor | Self::Replay => true,
+            Self::Deadline | Self::Quota => false,
+        }
     }
 
     /// What threads are held to. None: a recording, or nothing, since the host's scheduler decides.
