@@ -1,1 +1,1 @@
-"""Congestion controls: their names and parameters, and loading ours into the running kernel."""
+"""Congestion controls: their names, and the parameters of ours."""
