@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from brobust import drivers
+from brobust.analysis import axes
 from brobust.dataset import RUNS
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
@@ -73,6 +74,12 @@ def test_every_choice_of_a_field_is_named_in_its_help(table: str, model: type[Ba
                 named += 1
                 assert choice in row.help or choice == row.or_word
     assert named or table in ("path", "flows", "cross_traffic", "cpu", "nic", "programs")
+
+
+def test_a_fraction_that_figures_have_in_percent_is_one_in_words_too() -> None:
+    percent = [name for name, named in axes.NAMED.items() if named.axis.percent]
+    assert {axes.axis_value(name, 0.25) for name in percent} == {"25%"}
+    assert axes.axis_phrase("cross_load", 0.2) == "20% cross traffic"
 
 
 def test_kernels_that_no_scenario_names_are_those_that_the_help_says() -> None:

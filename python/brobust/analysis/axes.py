@@ -99,7 +99,7 @@ def axis_value(axis: str, value: object) -> str:
     """Return a value of an axis as people read it, without its unit."""
     if value is None:
         return "-"
-    if axis in ("share", "receiver_share", "loss"):
+    if axis in NAMED and NAMED[axis].axis.percent:
         return units.show_percent(float(value))  # type: ignore[arg-type]
     if axis == "phase" and str(value).isdigit():  # the column has words, and times in ns
         return TIME.show(int(str(value)))

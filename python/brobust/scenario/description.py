@@ -75,7 +75,7 @@ class Axis:
     phrases: Mapping[object, str] = field(default_factory=dict)
     """The phrases of special values."""
     percent: bool = False
-    """Whether figures show a fraction as a percentage."""
+    """Whether people read a fraction as a percentage."""
     logarithmic: bool = False
     only_contended: bool = False
     """Whether it says something of a contended run only, so that undisturbed runs belong to each of its values."""
