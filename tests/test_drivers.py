@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from brobust import drivers
+from brobust.backends import support
 from brobust.drivers import Driver
 from brobust.drivers.modelled import Modelled
 from brobust.scenario import Contention
+from brobust.scenario.grid import scenario
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,6 +52,15 @@ def test_what_a_driver_does_not_take_is_refused_with_the_one_that_does(name: str
         refused = dict(drivers.refusals(Contention(driver=name, **{**share, field: value})))
         assert set(refused) == {field} - takes
         assert all("burner" in why for why in refused.values())
+
+
+def test_a_driver_that_virtual_time_does_not_model_is_not_taken_for_exact_timeslices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(drivers.BY_NAME, "new", drivers.BY_NAME["burner"])
+    monkeypatch.setattr(drivers, "CHOICES", (*drivers.CHOICES, "new"))
+    given = scenario({"contention": {"driver": "new", "share": 0.5}})
+    assert str(support.unsupported(given)).startswith("contention.driver: 'new' is for backend vm; in virtual time")
 
 
 def test_a_competitor_takes_the_share_of_one_of_n_equals() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from brobust import drivers, quic, units
 from brobust.cc import names as cc_names
 from brobust.contention import recordings
+from brobust.drivers.modelled import MODELLED
 from brobust.errors import BadInput
 from brobust.kernels import virtual as virtual_kernels
 from brobust.lab import hosts as hosts_file
@@ -173,7 +174,7 @@ def _virtual(s: Scenario) -> Iterator[str]:
             yield f"{field}: virtual time needs at least {shortest} of round-trip time, not {units.show_time(rtt)}"
     named = [("contention", s.contention), *(("senders", sender) for sender in s.senders), ("receiver", s.receiver)]
     for table, contention in named:
-        if contention.driver == "burner":
+        if contention.driver in drivers.BY_NAME and contention.driver not in (*MODELLED, "replay"):
             yield (
                 f"{table}.driver: {contention.driver!r} is for backend vm; in virtual time the timeslices are "
                 "granted exactly: give auto, or none"
