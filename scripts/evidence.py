@@ -43,6 +43,7 @@ KEPT = ROOT / "build" / "evidence"
 MARKED = re.compile(r"<!-- made: ([a-z0-9-]+) -->(.*?)<!-- end -->", re.DOTALL)
 MEASURING = ("virtual time", "kernel", "kept stack", "controls", "steady")
 """Names of [sources] that decide what packets a run in virtual time sends."""
+REMEDY = "`make format` writes it"
 # Constant columns of a sheet are taken out of it and named in provenance.json: a cell has some forty.
 KEPT_COLUMNS = ("figure", "metric", "claim", "n", "median", "low", "high", "throughput_mbps", "low_mbps", "high_mbps")
 
@@ -51,10 +52,13 @@ def specifications() -> dict[str, Any]:
     return tomllib.loads((DATA / "evidence.toml").read_text())
 
 
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((DATA / "tables.toml").read_text())
+
+
 def pages() -> dict[Path, str]:
     """Return each page that has something made of data, as it should be."""
-    tables = tomllib.loads((DATA / "tables.toml").read_text())
-    found = {}
+    tables, found = _tables(), {}
     for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]):
         text = page.read_text()
         if "<!-- made:" in text:
@@ -74,6 +78,11 @@ def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
     described = {**tables.get(tables[name].get("like", ""), {}), **tables[name]}
     try:
         table = evidence_tables.made(described, DATA, page)
+    except KeyError as missing:
+        sys.exit(
+            f"evidence: {_shown(page)}: table {name!r}: neither its keys nor the columns of its sheet have {missing}; "
+            "scripts/evidence_tables.py explains the keys"
+        )
     except (LookupError, ValueError, OSError) as error:
         sys.exit(f"evidence: {_shown(page)}: table {name!r}: {error}")
     return f"<!-- made: {name} -->" + (f"\n{table}\n" if "\n" in before else table.strip()) + "<!-- end -->"
@@ -81,16 +90,22 @@ def _made(tables: dict[str, Any], page: Path, mark: re.Match[str]) -> str:
 
 def problems() -> Iterator[str]:
     """Yield a line for each page and each file of data that is not what it was made."""
+    on_pages: set[str] = set()
     for page, text in pages().items():
         now = page.read_text()
+        on_pages |= {here[1] for here in MARKED.finditer(now)}
         for here, made in zip(MARKED.finditer(now), MARKED.finditer(text), strict=True):
             if here[0] != made[0]:
                 there, wanted = here[0].splitlines(), made[0].splitlines()
                 first = next((a for a, b in zip(there, wanted, strict=False) if a != b), "its length")
-                yield f"{_shown(page)}: table {here[1]!r} is not what its data say: {first[:110]}"
+                yield f"{_shown(page)}: table {here[1]!r} is not what its data say, {REMEDY}: {first[:110]}"
     for sheet, text in sheets().items():
         if not sheet.exists() or sheet.read_text() != text:
-            yield f"{_shown(sheet)}: not what its data say"
+            yield f"{_shown(sheet)}: not what its data say, {REMEDY}"
+    for name in sorted(_tables().keys() - on_pages):
+        yield f"docs/data/tables.toml: no page has table {name!r}; write <!-- made: {name} --> and <!-- end --> there"
+    for study, claim in evidence_tables.undecided(_tables()["claims"], DATA):
+        yield f"docs/data/claims.csv: no data have a verdict on {claim} of {study}; `make evidence` decides it again"
     for record in sorted(DATA.glob("*/provenance.json")):
         files = json.loads(record.read_text())["files"]
         for name, wanted in files.items():
@@ -290,7 +305,9 @@ def main() -> None:
     given = parser.parse_args()
     every = specifications()["data"]
     if unknown := [name for name in given.only or () if name not in every]:
-        parser.error(f"--only {unknown[0]}: there is {', '.join(every)}")
+        parser.error(
+            f"--only {unknown[0]}: docs/data/evidence.toml has no [data.{unknown[0]}]; it has {', '.join(every)}"
+        )
     if given.check:
         found = list(problems())
         for one in found:

@@ -41,7 +41,10 @@ VERDICTS = HOLDS, IN_PART, DIFFERS, NOT_MEASURABLE = "holds", "holds in part", "
 
 
 def made(table: dict[str, Any], data: Path, page: Path) -> str:
-    """Return a table as Markdown, with a line below it that says where its numbers are from."""
+    """Return a table as Markdown, with a line below it that says where its numbers are from. Raise LookupError or
+    ValueError where none can be made of it; KeyError with a key, or a column, that is missing."""
+    if table.get("kind") not in KINDS:
+        raise ValueError(f"kind = {table.get('kind')!r}: there is no such kind, only {', '.join(KINDS)}")
     return KINDS[table["kind"]](table, data, page)
 
 
@@ -116,26 +119,52 @@ def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
     """Yield every claim with its verdict: that of the first of its study's data which has one, also with each value of
     what a paper does not give. A paper's claims are those of docs/data/claims.csv, which has few words for each; our
     own are those that were decided."""
-    with (data / "claims.csv").open(newline="") as file:
-        words = {study: list(of) for study, of in itertools.groupby(csv.DictReader(file), lambda row: row["study"])}
+    listed = _listed(data)
     for study, names in table["data"].items():
-        found: dict[str, tuple[str, Row]] = {}
-        for name in names:
-            for row in read(data, name, "verdicts.csv"):
-                if row["claim"] not in found or found[row["claim"]][1]["verdict"] == NOT_MEASURABLE:
-                    found[row["claim"]] = (name, row)
+        found = _verdicts(data, names)
         tried: dict[tuple[str, ...], Row] = {}
         for name in names:
             for row in read(data, name, "twins.csv"):
                 tried.setdefault((row["claim"], row["variable"], row["value"]), row)
         own = [{"study": study, "claim": claim, "words": row["text"], "of": ""} for claim, (_, row) in found.items()]
-        for one in words.get(study, own):
-            if all(claim in found for claim in (one["of"] or one["claim"]).split("|")):
+        for one in listed.get(study, own):
+            if found.keys() >= set(_decided_as(one)):
                 yield _judged(one, found, list(tried.values()))
 
 
+def undecided(table: dict[str, Any], data: Path) -> Iterator[tuple[str, str]]:
+    """Yield study and claim of each row of docs/data/claims.csv on which no data have a verdict."""
+    for study, rows_of_study in _listed(data).items():
+        found = _verdicts(data, table["data"].get(study, ()))
+        yield from ((study, claim) for one in rows_of_study for claim in _decided_as(one) if claim not in found)
+
+
+def _listed(data: Path) -> dict[str, list[Row]]:
+    """Return the rows of docs/data/claims.csv by their studies."""
+    listed: dict[str, list[Row]] = {}
+    with (data / "claims.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            listed.setdefault(row["study"], []).append(row)
+    return listed
+
+
+def _verdicts(data: Path, names: Iterable[str]) -> dict[str, tuple[str, Row]]:
+    """Return each claim's verdict and where it is from: the first of these data that have one."""
+    found: dict[str, tuple[str, Row]] = {}
+    for name in names:
+        for row in read(data, name, "verdicts.csv"):
+            if row["claim"] not in found or found[row["claim"]][1]["verdict"] == NOT_MEASURABLE:
+                found[row["claim"]] = (name, row)
+    return found
+
+
+def _decided_as(one: Row) -> list[str]:
+    """Return the claims as which a row of docs/data/claims.csv was decided: itself, or several."""
+    return (one["of"] or one["claim"]).split("|")
+
+
 def _judged(one: Row, found: dict[str, tuple[str, Row]], tried: Sequence[Row]) -> Judged:
-    claims = one["of"].split("|") if one["of"] else [one["claim"]]
+    claims = _decided_as(one)
     (name, row), verdict = found[claims[0]], found[claims[0]][1]["verdict"]
     parts = ""
     if verdict == IN_PART and row["parts_that_hold"]:
@@ -422,6 +451,9 @@ def _report(file: Path, page: Path) -> str:
 
 def _chosen(table: dict[str, Any], data: Path) -> list[Row]:
     sheet = table.get("sheet", "cells.csv")
+    if not (data / table["data"] / sheet).exists():
+        how = f"`make evidence ARGS='--only {table['data']}'` makes it, as docs/data/evidence.toml describes it"
+        raise LookupError(f"docs/data/{table['data']} has no {sheet}; {how}")
     found = read(data, table["data"], sheet)
     for axis, value in table.get("where", {}).items():
         if found and axis not in found[0]:

@@ -128,7 +128,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the pages and their data."""
     import evidence  # which imports polars
 
-    for directory in ("docs", "python/brobust/explore"):  # whose page shows cells
+    for directory in ("docs", "benchmarks", "python/brobust/explore"):  # whose page shows cells
         shutil.copytree(evidence.ROOT / directory, tmp_path / "copy" / directory)
     monkeypatch.setattr(evidence, "ROOT", tmp_path / "copy")
     monkeypatch.setattr(evidence, "DATA", tmp_path / "copy/docs/data")

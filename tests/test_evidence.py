@@ -83,6 +83,8 @@ def test_a_table_has_a_row_for_each_value_and_says_where_it_is_from(data: Path) 
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
+        ({"kind": "cels"}, "kind = 'cels': there is no such kind, only cells, number"),
+        ({"data": "gone"}, "docs/data/gone has no cells.csv; `make evidence ARGS='--only gone'` makes it"),
         ({"where": {"aqm": "red"}}, "no column 'aqm'"),
         ({"where": {"share": 0.3}}, "no row for"),
         ({"columns": []}, "2 rows for one cell; they differ in cc"),
@@ -195,6 +197,24 @@ def test_of_two_answers_to_what_decides_a_claim_the_first_data_s_counts(tmp_path
             file.write("claim,variable,value,verdict\n" * (file.tell() == 0) + f"R1,schedule,{schedule},{verdict}\n")
     [one] = evidence_tables.judged({"data": {"s": ["many", "few"]}}, tmp_path)
     assert one.decided == "schedule: holds with idle"
+
+
+def test_the_claims_of_a_study_need_not_stand_together(tmp_path: Path) -> None:
+    (tmp_path / "claims.csv").write_text("study,claim,words,of\ns,R1,it falls,\nt,T1,it rises,\ns,R2,it stays,\n")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/provenance.json").write_text("{}")
+    (tmp_path / "d/verdicts.csv").write_text("claim,text,verdict,parts_that_hold\nR1,a,holds,\nR2,b,differs,\n")
+    assert [one.claim for one in evidence_tables.judged({"data": {"s": ["d"]}}, tmp_path)] == ["R1", "R2"]
+    assert list(evidence_tables.undecided({"data": {"s": ["d"]}}, tmp_path)) == [("t", "T1")]
+
+
+def test_a_claim_without_a_verdict_and_a_table_without_a_page_are_found(copied: Path) -> None:
+    with (copied / "docs/data/claims.csv").open("a") as claims, (copied / "docs/data/tables.toml").open("a") as tables:
+        claims.write("bbq,B99,what nobody decided,\n")
+        tables.write('[mine]\nkind = "number"\n')
+    assert [line.partition(";")[0] for line in evidence.problems()] == [
+        "docs/data/tables.toml: no page has table 'mine'", "docs/data/claims.csv: no data have a verdict on B99 of bbq",
+    ]  # fmt: skip
 
 
 @pytest.mark.virtual
