@@ -81,29 +81,32 @@ def check(study: Study, scenarios: Sequence[Scenario]) -> list[str]:
             said.append(f"{study.name}: figure {figure.name} is not drawn: its where selects none of these runs")
             continue
         its = [by_hash[name] for name in chosen["scenario"]]
-        table = PANELS[figure.kind].table if figure.kind in PANELS else ""
-        if figure.kind in DISTRIBUTIONS and not any(one.packets for one in its):
-            raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs packets = true in the grid")
-        if table == "samples" and all(one.samples is None for one in its):
-            raise BadInput(f"{study.name}: figure {figure.name}: kind {figure.kind} needs samples in the grid")
-        if figure.kind in PANELS:
-            others, places = _places(plot.with_lines(chosen, figure.lines))
-            if len(places) > MAX_COLUMNS:
-                raise BadInput(
-                    f"{study.name}: figure {figure.name}: {len(places)} panels for each control (by "
-                    f"{', '.join(others)}), and {MAX_COLUMNS} fit; choose fewer runs by where"
-                )
-        if figure.kind == "bars" and (bars := chosen.select(summary.varying(chosen) or ["cc"]).n_unique()) > MAX_BARS:
-            raise BadInput(
-                f"{study.name}: figure {figure.name}: {bars} bars, and {MAX_BARS} fit; choose fewer runs by where"
-            )
-        if figure.kind == "throughput":
-            values = None if figure.value in OF_RUNS else chosen.select("run", value=pl.lit(1.0))
-            try:
-                throughput_figure(flows.filter(pl.col("run").is_in(chosen["run"].implode())), figure, values)
-            except BadInput as refusal:
-                raise BadInput(f"{study.name}: figure {figure.name}: {str(refusal).replace('--x', 'x')}") from None
+        if (why := _undrawable(figure, chosen, its, flows)) is not None:
+            raise BadInput(f"{study.name}: figure {figure.name}: {why}")
     return said
+
+
+def _undrawable(figure: Figure, runs: pl.DataFrame, scenarios: Sequence[Scenario], flows: pl.DataFrame) -> str | None:
+    """Return why a figure cannot be drawn of these runs, which are of these scenarios and have these flows; None if it
+    can."""
+    if figure.kind in DISTRIBUTIONS and not any(one.packets for one in scenarios):
+        return f"kind {figure.kind} needs packets = true in the grid"
+    if figure.kind in PANELS:
+        if PANELS[figure.kind].table == "samples" and all(one.samples is None for one in scenarios):
+            return f"kind {figure.kind} needs samples in the grid"
+        others, places = _places(plot.with_lines(runs, figure.lines))
+        if len(places) > MAX_COLUMNS:
+            by = ", ".join(others)
+            return f"{len(places)} panels for each control (by {by}), and {MAX_COLUMNS} fit; choose fewer runs by where"
+    if figure.kind == "bars" and (bars := runs.select(summary.varying(runs) or ["cc"]).n_unique()) > MAX_BARS:
+        return f"{bars} bars, and {MAX_BARS} fit; choose fewer runs by where"
+    if figure.kind == "throughput":
+        values = None if figure.value in OF_RUNS else runs.select("run", value=pl.lit(1.0))
+        try:
+            throughput_figure(flows.filter(pl.col("run").is_in(runs["run"].implode())), figure, values)
+        except BadInput as refusal:
+            return str(refusal).replace("--x", "x")
+    return None
 
 
 def _taken_for_one(study: Study, runs: pl.DataFrame, scenarios: Sequence[Scenario]) -> Iterator[str]:
