@@ -24,8 +24,9 @@ from brobust.scenario.fields import FIELDS, ROWS
 from brobust.scenario.model import flows_are_bulk
 from brobust.scenario.specs import VIRTUAL_MIN_RTT
 
-VM_MIN_SAMPLES = 1_000_000  # ns: sampling takes CPU from the guest that is short of it
-VM_MAX_GROUPS = 8
+# In real time, on vm and lab.
+MIN_SAMPLES = 1_000_000  # ns: sampling takes CPU from the sender that is short of it
+MAX_GROUPS = 8
 IPERF3_MAX_FLOWS = 128  # iperf3's -P
 # Fields that not every backend has, by their tables. Other senders have none here: flows name them on virtual only.
 OF_ONE_BACKEND = {
@@ -119,12 +120,13 @@ def _in_real_time(s: Scenario) -> Iterator[str]:
         yield f"path.buffer: {given!r} is possible on backend virtual only; on {on} give bytes, bdp or frames (p)"
     for group in s.flows:
         if group.count > IPERF3_MAX_FLOWS:
-            yield f"flows.count: {group.count} is more than iperf3 takes on {s.backend}; give at most 128 per group"
-    if len(s.flows) > VM_MAX_GROUPS:
-        yield f"flows: {len(s.flows)} groups are more than backend {s.backend} takes; give at most {VM_MAX_GROUPS}"
-    if isinstance(s.samples, int) and s.samples < VM_MIN_SAMPLES:
-        given = units.show_time(s.samples)
-        yield f"samples: {given} is too often for a sender short of CPU; on {s.backend} give at least 1ms"
+            at_most = f"at most {IPERF3_MAX_FLOWS} per group"
+            yield f"flows.count: {group.count} is more than iperf3 takes on {s.backend}; give {at_most}"
+    if len(s.flows) > MAX_GROUPS:
+        yield f"flows: {len(s.flows)} groups are more than backend {s.backend} takes; give at most {MAX_GROUPS}"
+    if isinstance(s.samples, int) and s.samples < MIN_SAMPLES:
+        given, least = units.show_time(s.samples), units.show_time(MIN_SAMPLES)
+        yield f"samples: {given} is too often for a sender short of CPU; on {s.backend} give at least {least}"
     if s.receiver.replay is not None:
         given, on = s.receiver.replay, s.backend
         yield f"receiver.replay: {given!r} is possible on backend virtual only; on {on} leave it out"
