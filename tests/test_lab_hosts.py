@@ -11,10 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from brobust.backends.lab import LabBackend
+from brobust.backends.lab import LabBackend, _of_contend
 from brobust.errors import BadInput, MissingSupport
 from brobust.lab import hosts, places, ssh
 from brobust.lab.ssh import Connection
+from brobust.scenario import Contention
 from conftest import BROBUST, eventually, refused
 
 SENDER = '[sender]\nssh = "server-1"\naddress = "10.0.1.1"\n'
@@ -80,6 +81,9 @@ def test_a_file_that_cannot_be_meant_is_refused_in_one_line(lab: Path, text: str
         (("--share", "1", "--buffer", "9sp"), "path.buffer: '9sp' is possible on backend virtual only; on lab give"),
         (("--share", "1", "--samples", "0.5ms"), "samples: 500us is too often for a sender short of CPU; on lab give"),
         (("--share", "1", "--accelerator", "kvm"), "accelerator: 'kvm' is possible on backend vm only; on lab give"),
+        (("--driver", "burner", "--phase", "5ms"), "contention.phase: '5ms' is possible on backends virtual and vm;"),
+        (("--driver", "deadline", "--phase", "out"), "contention.phase: out is the burner's on lab; give driver"),
+        (("--timeslice", "50us"), "contention.timeslice: 50us is shorter than `brobust contend` takes; on lab"),
         (("--share", "1", "--jobs", "2"), "--jobs: 2 is not allowed: backend lab measures one run at a time"),
     ],
 )  # fmt: skip
@@ -88,6 +92,12 @@ def test_what_these_hosts_cannot_do_is_refused_before_one_is_asked(
 ) -> None:
     command = ("run", "--backend", "lab", "--hosts", str(lab), "--cc", "cubic", *arguments)
     assert refused(capsys, *command).startswith(f"brobust: {line}")
+
+
+def test_contend_is_told_a_share_without_an_exponent_which_it_does_not_read() -> None:
+    assert _of_contend(Contention(driver="deadline", share=0.00002, start_jitter=0)) == [
+        "--driver", "deadline", "--share", "0.00002", "--timeslice", "10ms", "--phase", "random",
+    ]  # fmt: skip
 
 
 def test_backend_lab_needs_a_file_of_hosts_and_no_other_backend_takes_one(

@@ -37,7 +37,7 @@ from brobust.lab.ssh import Connection
 from brobust.scenario import TSO_RTT_LOG, Contention, Flows, Path, Run, Scenario
 from brobust.testbed import pacing, path, samples, traffic
 from brobust.testbed.agent import Agent
-from brobust.units import show_rate, show_time
+from brobust.units import show_number, show_rate, show_time
 
 CUBIC_SECONDS = 2
 # A path host that carried less than this part of what arrived is not on the way.
@@ -424,11 +424,8 @@ def _undisturbed(steal: float, late: float | None, sender: Sender) -> dict[str, 
 
 def _of_contend(c: Contention) -> list[str]:
     """Return the options of `brobust contend` for a request."""
-    words = ["--driver", c.driver, "--share", f"{c.share:g}", "--timeslice", show_time(c.timeslice)]
-    if isinstance(c.phase, int):
-        words += ["--phase", show_time(c.phase)]
-    elif c.phase != "random":
-        words += ["--phase", c.phase]
+    words = ["--driver", c.driver, "--share", show_number(c.share), "--timeslice", show_time(c.timeslice)]
+    words += ["--phase", str(c.phase)]  # a word: backends/support.py refuses a time
     for option, value in (("--start-jitter", c.start_jitter), ("--length-jitter", c.length_jitter)):
         if value:
             words += [option, f"{value:g}"]

@@ -27,6 +27,7 @@ from brobust.scenario.specs import VIRTUAL_MIN_RTT
 # In real time, on vm and lab.
 MIN_SAMPLES = 1_000_000  # ns: sampling takes CPU from the sender that is short of it
 MAX_GROUPS = 8
+CONTEND_MIN_TIMESLICE = 100_000  # ns, as in crates/command/src/contend/request.rs
 IPERF3_MAX_FLOWS = 128  # iperf3's -P
 # Fields that not every backend has, by their tables. Other senders have none here: flows name them on virtual only.
 OF_ONE_BACKEND = {
@@ -151,6 +152,20 @@ def _lab(s: Scenario) -> Iterator[str]:
     if c.driver == "competitor" and c.active:
         yield "contention.driver: 'competitor' is possible on vm; on lab give deadline, burner or quota"
     yield from _contention_in_real_time(c)
+    if c.active:
+        yield from _not_of_contend(c)
+
+
+def _not_of_contend(c: Contention) -> Iterator[str]:
+    """Refuse what `brobust contend`, which takes the CPU away on lab, does not take (crates/command/src/contend)."""
+    if isinstance(c.phase, int):
+        given = units.show_time(c.phase)
+        yield f"contention.phase: {given!r} is possible on backends virtual and vm; on lab give random, in or out"
+    elif c.phase != "random" and c.driver != "burner":
+        yield f"contention.phase: {c.phase} is the burner's on lab; give driver burner, or random"
+    if c.timeslice < CONTEND_MIN_TIMESLICE:
+        given, least = units.show_time(c.timeslice), units.show_time(CONTEND_MIN_TIMESLICE)
+        yield f"contention.timeslice: {given} is shorter than `brobust contend` takes; on lab give at least {least}"
 
 
 def _vm_quic(s: Scenario) -> Iterator[str]:

@@ -318,7 +318,7 @@ ROWS = (
         "contention.phase", TIME, "--phase", CPU,
         "When the first whole period begins: a time after the start of the contention, or random (drawn for each run "
         "and vCPU). With several vCPUs also in (all at once) or out (one after the other). On vm only the burner takes "
-        "a time, and only burner and deadline take in and out.",
+        "a time, and only burner and deadline take in and out; on lab only the burner takes in and out, none a time.",
         default="random", or_word="random|in|out", max=MAX_TIME,
         column=FieldColumn("phase", "text", null_without_slices=True),
         axis=Axis("phase", phrase="phase {}", only_contended=True),
