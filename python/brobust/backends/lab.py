@@ -428,7 +428,7 @@ def _of_contend(c: Contention) -> list[str]:
     words += ["--phase", str(c.phase)]  # a word: backends/support.py refuses a time
     for option, value in (("--start-jitter", c.start_jitter), ("--length-jitter", c.length_jitter)):
         if value:
-            words += [option, f"{value:g}"]
+            words += [option, show_number(value)]
     return words
 
 

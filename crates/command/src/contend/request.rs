@@ -89,7 +89,7 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 
 fn jitter(text: &str) -> std::result::Result<f64, String> {
     let allowed = |part: &f64| (0.0..=MAX_JITTER).contains(part);
-    text.parse().ok().filter(allowed).ok_or_else(|| format!("give a number from 0 to {MAX_JITTER}"))
+    Some(units::share(text)?).filter(allowed).ok_or_else(|| format!("give a number from 0 to {MAX_JITTER}"))
 }
 
 /// A request that one driver can carry out.
@@ -372,6 +372,7 @@ mod tests {
         let burner = of("--driver burner --share 40% --timeslice 20ms --phase out");
         assert_eq!((burner.period_ns(), burner.off_ns()), (50_000_000, Some(30_000_000)));
         assert_eq!(of("--driver competitor --competitors 3 --nice -5").options.nice, -5);
+        assert_eq!(of("--driver burner --share 40% --start-jitter 25%").options.start_jitter, 0.25);
         let scratch = tempfile::tempdir().expect("made");
         let recording = scratch.path().join("a\x1b[2J.csv");
         std::fs::write(&recording, "start_s,duration_ms\n1,2\n").expect("written");
