@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 
 import made_up
 from brobust.analysis import compare, confidence
 from brobust.dataset import Dataset, Measured
+from brobust.dataset.parts import PART
+from brobust.dataset.store import ALWAYS_WRITTEN
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
@@ -45,6 +48,13 @@ def test_what_differs_beyond_noise_is_told_from_what_does_not(tmp_path: Path) ->
     assert verdicts == {1.0: compare.SAME, 0.5: compare.BETTER, 0.25: compare.WORSE}
     cell = next(cell for cell in compare.compare(first, second) if cell.cell["share"] == 0.5)
     assert cell.low is not None and cell.high is not None and 10 < cell.low < cell.second - cell.first < cell.high < 13
+
+
+def test_what_0_2_0_measured_is_compared_with_what_is_measured_now(tmp_path: Path) -> None:
+    first, second = (_dataset(tmp_path / name, BEFORE) for name in "ab")
+    for file in (tmp_path / "a/runs").iterdir():
+        pl.read_parquet(file).select(*ALWAYS_WRITTEN["runs"].split(), PART).write_parquet(file)
+    assert [cell.verdict for cell in compare.compare(first, second)] == [compare.SAME] * 3
 
 
 def test_where_nothing_was_measured_there_is_nothing_to_compare(tmp_path: Path) -> None:

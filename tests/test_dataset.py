@@ -30,7 +30,6 @@ from brobust.dataset import (
 from brobust.dataset.store import ALWAYS_WRITTEN
 from brobust.errors import BadInput, UnreadableFile, WriteFailed
 from brobust.scenario import Grid, Run
-from brobust.scenario.fields import ROWS
 from brobust.scenario.grid import scenario
 from brobust.series import runner
 from conftest import refused
@@ -393,16 +392,20 @@ def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> No
     assert any("no column cc" in str(one.message) for one in said)
 
 
-def test_a_file_of_0_2_0_says_of_later_columns_what_their_fields_say_by_default(dataset: Dataset) -> None:
-    run = dataset.grid().runs()[0]
-    row = {**scenario_columns(run), **flow_columns(run.scenario)[0], "outcome": "ok"}
-    dataset.append(run.id, Measured([row]))
+@pytest.mark.parametrize(("backend", "said"), [("virtual", (None, "off", 1)), ("vm", ("spin", None, 1))])
+def test_a_file_of_0_2_0_says_of_later_columns_what_their_fields_say_by_default(
+    dataset: Dataset, backend: str, said: tuple[Any, ...]
+) -> None:
+    fields = {"backend": backend, "kernel": "k", "contention": {"share": [1, 0.5]}, "flows": {"cc": "bbr"}, "repeat": 1}
+    runs = Grid.from_flags(fields).runs()
+    rows = [{**scenario_columns(run), **flow_columns(run.scenario)[0], "outcome": "ok"} for run in runs]
+    dataset.append_all([(run.id, Measured([row])) for run, row in zip(runs, rows, strict=True)])
     whole = dataset.runs()
+    assert set(whole["phase"]) == {None, "random"}
     (file,) = (dataset.directory / "runs").iterdir()
     pl.read_parquet(file).select(*ALWAYS_WRITTEN["runs"].split(), parts.PART).write_parquet(file)
-    unknown = [row.column.name for row in ROWS if row.column is not None and row.column.null_on]
-    assert dataset.runs().drop(unknown).equals(whole.drop(unknown))
-    assert dataset.runs().select("adaptive_rx", "sent_byte_ns").row(0) == (None, None)
+    assert dataset.runs().equals(whole)
+    assert whole.select("when_idle", "adaptive_rx", "vcpus").row(0) == said
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -24,8 +24,10 @@ from brobust.dataset.rows import Measured, flow_columns, scenario_columns
 from brobust.errors import BadInput, UnreadableFile, WriteFailed, reason
 from brobust.host import locks
 from brobust.lazily import pl
-from brobust.scenario import Grid, Run, Scenario
-from brobust.scenario.fields import FIELDS, ROWS
+from brobust.scenario import Grid, Run
+from brobust.scenario.defaults import KERNELS
+from brobust.scenario.fields import FIELDS
+from brobust.scenario.grid import scenario as one_scenario
 
 LOCK = ".lock"
 # The files of a dataset before its first run.
@@ -390,20 +392,32 @@ def _as_documented(table: pl.DataFrame, name: str, columns: Mapping[str, Column]
     missing = [one for one in (*columns, PART) if one not in table.columns]
     if foreign := [one for one in missing if one in (*ALWAYS_WRITTEN[name].split(), PART)]:
         raise ValueError(f"it has no column {foreign[0]}")
-    defaults = _columns_of_defaults() if missing and name == "runs" else {}
-    table = table.with_columns(pl.lit(defaults.get(one)).alias(one) for one in missing)
+    table = table.with_columns(_written_later(name, one, columns[one]).alias(one) for one in missing)
     documented = [pl.col(one).cast(column.dtype) for one, column in columns.items()]
     return table.select(*documented, pl.col(PART).cast(pl.Int64))
 
 
+def _written_later(table: str, name: str, column: Column) -> pl.Expr:
+    """Return a column that a file of this table lacks: null, or in runs what a scenario of the run's backend says there
+    that has all of its fields at their defaults."""
+    if table != "runs":
+        return pl.lit(None)
+    contended, undisturbed = (
+        pl.col("backend").replace_strict(
+            {backend: _columns_of_defaults(backend, share).get(name) for backend in KERNELS},
+            default=None,
+            return_dtype=column.dtype,
+        )
+        for share in (0.5, 1)
+    )
+    return pl.when(pl.col("timeslice_ms").is_not_null()).then(contended).otherwise(undisturbed)
+
+
 @cache
-def _columns_of_defaults() -> dict[str, Any]:
-    """Return the columns of a scenario that has all of its fields at their defaults, without those that a backend does
-    not know."""
-    plain = Run(Scenario(kernel=FIELDS["kernel"].default), repeat=0)
-    columns = {**scenario_columns(plain), **flow_columns(plain.scenario)[0]}
-    unknown = {row.column.name for row in ROWS if row.column is not None and row.column.null_on}
-    return {name: value for name, value in columns.items() if name not in unknown}
+def _columns_of_defaults(backend: str, share: float) -> dict[str, Any]:
+    fields = {"backend": backend, "kernel": FIELDS["kernel"].default, "contention": {"share": share}}
+    plain = Run(one_scenario(fields), repeat=0)
+    return {**scenario_columns(plain), **flow_columns(plain.scenario)[0]}
 
 
 def _refuse_files_of_others(directory: Path) -> None:
