@@ -64,13 +64,18 @@ def _fields(numbers: dict[str, float]) -> dict[str, Any]:
         for beside in (name, name.partition(".")[0]):
             for table, values in BESIDE.get(beside, {}).items():
                 known = fields.get(table)
-                fields[table] = {**known, **values} if isinstance(known, dict) else values
+                fields[table] = {**known, **values} if isinstance(known, dict) else copy.deepcopy(values)
     for name, number in numbers.items():
         row = NUMERIC[name]
         written: Any = number if row.kind in (COUNT, NUMBER) else f"{number}{UNITS.get(row.kind, '')}"
         table = fields.setdefault(row.table, {}) if row.table else fields
         table[row.key] = number if row.kind is FRACTION else written
     return fields
+
+
+def test_the_fields_of_one_number_have_nothing_of_another() -> None:
+    assert _fields({"cpu.timer_cycles": 7})["cpu"]["timer_cycles"] == 7
+    assert "timer_cycles" not in _fields({"cpu.frequency": 10**9})["cpu"]
 
 
 def _refused_or_measured(numbers: dict[str, float], backend: Any) -> str:
