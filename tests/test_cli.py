@@ -1,5 +1,6 @@
 """What a user meets who errs: one clear line, exit status 2, nothing left behind."""
 
+import json
 import os
 import re
 import resource
@@ -140,7 +141,7 @@ def test_every_flag_of_the_page_on_scenarios_is_a_flag_of_the_command(brobust: B
 def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Grid] = []
     monkeypatch.setattr(run, "_check", lambda grid, jobs: taken.append(grid))
-    monkeypatch.setattr(measuring, "measure", lambda *_: None)
+    monkeypatch.setattr(measuring, "measure", lambda *_, **__: None)
     monkeypatch.setattr(measuring, "show", lambda _: None)
     monkeypatch.setattr(measuring, "require", lambda *_: None)
     monkeypatch.setattr(Dataset, "create_beside", lambda *_, **__: None)
@@ -364,6 +365,45 @@ def test_a_reader_that_has_read_enough_is_no_failure(tmp_path: Path) -> None:
         assert (process.stderr.read(), process.wait()) == (b"", 0)
 
 
+def _without_a_reader(*arguments: str) -> tuple[int, str]:
+    """Return the exit status of the command, whose standard output nobody reads, and what it says."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "brobust", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    return done.returncode, done.stderr
+
+
+def test_a_verdict_is_the_exit_status_although_nobody_reads_the_table(tmp_path: Path) -> None:
+    """`brobust compare A B | head` with pipefail, and `brobust run --at-least`, must not pass because of the pipe."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    for place, mbps in ((before, 18.0), (after, 9.0)):
+        made_up.dataset(place, Grid({"repeat": 3}), lambda run, mbps=mbps: {"throughput_mbps": mbps})  # type: ignore[misc]
+    assert _without_a_reader("compare", str(before), str(before)) == (0, "")
+    assert _without_a_reader("compare", str(before), str(after)) == (1, "")
+    assert _without_a_reader("compare", str(before), str(after), "--json") == (1, "")
+    assert _without_a_reader("run", "--resume", "--out", str(after), "--at-least", "9mbit") == (0, "")
+    status, said = _without_a_reader("run", "--resume", "--out", str(after), "--at-least", "10mbit")
+    assert status == 1 and said.startswith("brobust: --at-least: less than 10mbit: ")
+
+
+@pytest.mark.virtual
+def test_a_reproduction_is_complete_although_nobody_reads_which_figures_it_has(tmp_path: Path) -> None:
+    study = tmp_path / "mine.toml"
+    study.write_text(
+        "paper = 'mine'\nfigure = '1'\ntitle = 'Half a CPU'\nabout = ''\n"
+        "scale.smoke = { duration = '1s', repeat = 1 }\n"
+        "[grid]\nflows = [{ cc = 'bbr' }]\ncontention = { share = [1, 0.5] }\n"
+        "[[figures]]\nname = 'throughput'\ntitle = 'Throughput'\nx = 'share'\n"
+        "[[claims]]\nid = 'X1'\ntext = 'it carries nothing'\nchecks = [{ rule = 'at_most', value = 0.1 }]\n"
+    )
+    out = tmp_path / "out"
+    assert _without_a_reader("reproduce", str(study), "--scale", "smoke", "--out", str(out))[0] == 1
+    assert json.loads((out / "claims.jsonl").read_text())["verdict"] == "differs" and (out / "report.html").is_file()
+
+
+
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [
@@ -471,7 +511,7 @@ def test_only_kernels_in_virtual_time_need_a_large_file(monkeypatch: pytest.Monk
 
 
 @pytest.mark.virtual
-def test_a_bound_on_throughput_is_for_continuous_integration(brobust: Brobust) -> None:
+def test_a_bound_on_throughput_is_for_continuous_integration(brobust: Brobust, tmp_path: Path) -> None:
     grid = ["--cc", "cubic,bbr", "--share", "0.3", "--duration", "4s", "--buffer", "8bdp", "--repeat", "1", "--json"]
     passes = brobust("run", *grid, "--at-least", "100kbit")
     assert (passes.returncode, passes.stderr) == (0, "")
@@ -480,6 +520,8 @@ def test_a_bound_on_throughput_is_for_continuous_integration(brobust: Brobust) -
     words = r"brobust: --at-least: less than 12mbit: bbr, .*30% CPU.* carried \d\.\d+ Mbit/s\n"
     assert re.fullmatch(words, fails.stderr), fails.stderr
     _refused(brobust("run", *grid, "--at-least", "much"), "--at-least: 'much'")
+    status, said = _without_a_reader("run", *grid, "--out", str(tmp_path / "unread"), "--at-least", "12mbit")
+    assert status == 1 and re.fullmatch(words, said), said  # although nobody reads the line of the first run
 
 
 def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:

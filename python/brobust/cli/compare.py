@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from brobust.cli import output
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -37,17 +39,19 @@ def compare(
     datasets = [Dataset.open(directory) for directory in (first, second)]
     cells = comparing.compare(datasets[0], datasets[1], tolerance)
     counts = Counter(cell.verdict for cell in cells)
-    if as_json:
-        for cell in cells:
-            print(json.dumps(cell.__dict__), flush=True)
-    else:
-        shown = [cell for cell in cells if all_cells or cell.verdict != comparing.SAME]
-        if shown:
-            Console().print_whole(_table(shown))
-        print(f"{len(cells)} cells: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
-        for name, dataset in zip("AB", datasets, strict=True):
-            if unfaithful := dataset.runs().filter(outcome="unfaithful")["run"].n_unique():
-                print(f"{unfaithful} run(s) of {name} {UNFAITHFUL}")
+    with output.if_anybody_reads():
+        if as_json:
+            for cell in cells:
+                print(json.dumps(cell.__dict__), flush=True)
+        else:
+            shown = [cell for cell in cells if all_cells or cell.verdict != comparing.SAME]
+            if shown:
+                Console().print_whole(_table(shown))
+            listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+            print(f"{len(cells)} cells: {listed}")
+            for name, dataset in zip("AB", datasets, strict=True):
+                if unfaithful := dataset.runs().filter(outcome="unfaithful")["run"].n_unique():
+                    print(f"{unfaithful} run(s) of {name} {UNFAITHFUL}")
     if counts[comparing.WORSE]:
         raise typer.Exit(1)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from brobust import _core
+from brobust.cli import output
 from brobust.cli.options import listed
 from brobust.errors import BadInput
 
@@ -54,7 +55,7 @@ def compare(
     for result in _counted(compared, len(pairs) * len(names)):
         differ += result.difference is not None
         text = f"{result.first} and {result.second}, {result.case}: {result.difference}"
-        _print(as_json, result, text if result.difference is not None else None)
+        _print(as_json, result, text if result.difference is not None else None, differ)
     _end(as_json, f"{len(pairs) * len(names)} comparisons in {len(names)} cases, {differ} differ", differ)
 
 
@@ -95,7 +96,7 @@ def replay(
         total += result.calls
         found = f"{result.differences} of {result.calls} differ, {result.lost} records did not fit"
         text = f"{result.control}, {result.case}: {found}; {result.first or ''}"
-        _print(as_json, result, text if result.differences or result.lost else None)
+        _print(as_json, result, text if result.differences or result.lost else None, differ)
     why = "; cc/ has changed since the C in this process was compiled: `make setup` compiles it again"
     why = why if differ and calls.is_older_than_cc() else ""
     _end(as_json, f"{total:,} calls of {len(chosen)} controls in {len(names)} cases, {differ} differ{why}", differ)
@@ -127,7 +128,7 @@ def shadow(
         differ += result.differences
         acks += result.acks
         text = f"{result.control}, {result.case}: {result.differences} of {result.calls} differ; first: {result.first}"
-        _print(as_json, result, text if result.differences else None)
+        _print(as_json, result, text if result.differences else None, differ)
     _end(as_json, f"{acks:,} ACKs in {len(names)} cases, {differ} calls differ", differ)
 
 
@@ -147,15 +148,23 @@ def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
     return iter(track(results, "comparing", total, console=console, transient=True, disable=not console.is_terminal))
 
 
-def _print(as_json: bool, result: Any, text: str | None) -> None:
-    if as_json:
-        print(json.dumps(result.__dict__), flush=True)
-    elif text is not None:
-        print(text, flush=True)
+def _print(as_json: bool, result: Any, text: str | None, differ: int) -> None:
+    """Print a result, as a person reads it if it says something. Where the reader has read enough, the verdict is known
+    if something differs so far."""
+    try:
+        if as_json:
+            print(json.dumps(result.__dict__), flush=True)
+        elif text is not None:
+            print(text, flush=True)
+    except BrokenPipeError:
+        if not differ:
+            raise
+        raise typer.Exit(1) from None
 
 
 def _end(as_json: bool, text: str, differ: int) -> None:
     if not as_json:
-        print(text)
+        with output.if_anybody_reads():
+            print(text)
     if differ:
         raise typer.Exit(1)

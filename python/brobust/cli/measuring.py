@@ -34,9 +34,12 @@ def measure(
     jobs: int | None = None,
     cluster: str | None = None,
     go_on: str | None = None,
+    *,
+    for_verdict: bool = False,
 ) -> None:
     """Measure the runs that the dataset lacks. Progress goes to stderr; with `as_json`, each run is a line on stdout.
-    `go_on` tells the user how to complete an interrupted series."""
+    `go_on` tells the user how to complete an interrupted series. Where nobody reads stdout any more, the series ends,
+    unless it is measured `for_verdict`."""
     with dataset.writing():
         try:
             runs = runner.remaining(grid, dataset)
@@ -51,7 +54,8 @@ def measure(
                 for run, found in measured:
                     bar.advance(run, found)
                     if as_json:
-                        with output.written():
+                        goes_on = output.if_anybody_reads() if for_verdict else contextlib.nullcontext()
+                        with goes_on, output.written():
                             print(json.dumps(_as_object(found), default=str), flush=True)
         except CutShort as failed:
             done, how = _kept(grid, dataset, go_on)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from brobust.errors import WriteFailed, reason
 from brobust.files import why_not_written
@@ -34,6 +35,26 @@ def written() -> Iterator[None]:
         raise failed(error) from None
 
 
+@contextmanager
+def if_anybody_reads() -> Iterator[None]:
+    """Leave the block where the reader of a pipe has closed it, and go on after it: who asks for a verdict by the exit
+    status, as `set -o pipefail` does, gets it although nobody reads the rest of the table."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_the_rest(sys.stdout)
+    except SystemExit as end:  # rich's
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _drop_the_rest(sys.stdout)
+
+
+def _drop_the_rest(stream: TextIO) -> None:
+    """Let what is printed into a stream from now on, and what it still has in memory, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def flush() -> None:
     """Write what is printed and still in memory."""
     with written():
@@ -54,7 +75,7 @@ def end() -> None:
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _drop_the_rest(stream)
         except ValueError:  # closed already
             pass
 

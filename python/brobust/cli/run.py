@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brobust import files, units
+from brobust.cli import output
 from brobust.cli.options import jobs_option, parsed, takes_fields, without_option
 from brobust.errors import BadInput
 from brobust.scenario.description import RUNS
@@ -68,9 +69,10 @@ def run(
     grid, dataset = (_resumed if resume else _begun)(scenario, fields, out, jobs, without or [])
     if gdb is not None:
         _measure_under_debugger(gdb, grid, dataset)
-    measure(grid, dataset, as_json, jobs)
+    measure(grid, dataset, as_json, jobs, for_verdict=bound is not None)
     if not as_json:
-        show(dataset)
+        with output.if_anybody_reads():
+            show(dataset)
     require(grid, dataset)
     if bound is not None:
         require_throughput(grid, dataset, bound)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brobust import extras, files
+from brobust.cli import output
 from brobust.cli.options import jobs_option, without_option
 from brobust.errors import BadInput
 from brobust.scenario.fields import FIELDS
@@ -152,12 +153,14 @@ def reproduce(
         for study, evidence in measured:
             for file in drawing.draw(study, evidence, directory / "figures", twinned):
                 if not as_json:
-                    print(file)
+                    with output.if_anybody_reads():
+                        print(file)
             for claim in study.claims:
                 verdict = decide(claim, evidence)
                 verdicts.append(replace(verdict, decided_by=twins.decided_by(verdict, twinned)))
                 if as_json:
-                    print(json.dumps(verdicts[-1].__dict__), flush=True)
+                    with output.if_anybody_reads():
+                        print(json.dumps(verdicts[-1].__dict__), flush=True)
         about = {
             "paper": studies[0].paper, "of": paper, "scale": scale, "backend": backend,
             "figures": [study.figure for study, _ in measured],
@@ -167,9 +170,10 @@ def reproduce(
         }  # fmt: skip
         _write(directory, about, measured, verdicts, twinned)
     if not as_json:
-        print(directory / "report.html")
-        for table in _tables(verdicts, twinned):
-            Console().print(table)
+        with output.if_anybody_reads():
+            print(directory / "report.html")
+            for table in _tables(verdicts, twinned):
+                Console().print(table)
     if any(verdict.verdict == DIFFERS for verdict in verdicts):
         raise typer.Exit(1)
     require(grid, dataset)
