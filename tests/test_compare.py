@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import stats
 
 import made_up
 from brobust.analysis import compare, confidence
-from brobust.dataset import Dataset, Measured
+from brobust.dataset import Dataset, Measured, failed
 from brobust.dataset.parts import PART
 from brobust.dataset.store import ALWAYS_WRITTEN
 from brobust.errors import BadInput
@@ -86,6 +87,33 @@ def test_few_runs_decide_nothing(tmp_path: Path) -> None:
     first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", {0.5: [1.0, 1.1]})
     (cell,) = compare.compare(first, second)
     assert cell.verdict == compare.TOO_FEW and cell.runs == (5, 2)
+
+
+def test_a_cell_that_could_not_be_measured_any_more_is_no_success(brobust: Brobust, tmp_path: Path) -> None:
+    """A kernel that panics with one control has no throughput to be compared, and must not pass for that reason."""
+    _dataset(tmp_path / "a", BEFORE)
+    second = _dataset(tmp_path / "b", {1.0: BEFORE[1.0], 0.5: BEFORE[0.5], 0.25: []})
+    for run in second.grid().runs():
+        if run.scenario.contention.share == 0.25:
+            second.append(run.id, failed(run, "it panicked", datetime.now(UTC)))
+    compared = brobust("compare", "a", "b")
+    assert compared.returncode == 1 and compared.stdout.endswith("3 cells: 1 failed in B, 2 same\n"), compared
+    lost = json_lines(brobust("compare", "a", "b", "--json").stdout)[-1]
+    assert (lost["cell"], lost["second"], lost["runs"], lost["verdict"]) == (
+        {"share": 0.25},
+        None,
+        [5, 0],
+        "failed in B",
+    )
+    assert brobust("compare", "b", "a").stdout == "2 cells: 2 same\n"
+
+
+def test_where_nothing_can_be_decided_the_command_does_not_pass(brobust: Brobust, tmp_path: Path) -> None:
+    _dataset(tmp_path / "a", {0.5: [5.0], 0.25: [1.0]})
+    _dataset(tmp_path / "b", {0.5: [1.0], 0.25: [1.0]})
+    compared = brobust("compare", "a", "b")
+    assert compared.returncode == 2 and compared.stdout.endswith("2 cells: 2 too few runs\n"), compared
+    assert compared.stderr.startswith("brobust: no cell has three runs in both datasets")
 
 
 def test_datasets_without_a_common_cell_are_refused(tmp_path: Path) -> None:

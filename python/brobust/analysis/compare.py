@@ -20,7 +20,7 @@ BETWEEN = ("kernel", "accelerator")
 # Fields in which cells that are compared may differ, too: `scenario` is of all fields, kernel and seed among them, and
 # to keep packets in virtual time takes none of it.
 NOT_COMPARED = ("scenario", "hosts", "packets")
-SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
+SAME, WORSE, BETTER, TOO_FEW, FAILED = "same", "worse", "better", "too few runs", "failed in B"
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Compared:
     cell: dict[str, Any]
     """Its values on the axes that vary."""
     first: float
-    second: float
-    """Medians of the throughput in both datasets, Mbit/s."""
+    second: float | None
+    """Medians of the throughput in both datasets, Mbit/s; null where all runs of the second failed."""
     runs: tuple[int, int]
     low: float | None
     high: float | None
@@ -41,10 +41,10 @@ class Compared:
 
 def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Compared]:
     """Return the cells that both datasets have. A cell differs where the confidence interval of the difference lies
-    beyond `tolerance` times the first median."""
-    runs = [summary.runs(dataset.runs()).filter(pl.col("throughput_mbps").is_not_null()) for dataset in (first, second)]
+    beyond `tolerance` times the first median. One of which only the first has measured runs has failed."""
+    runs = [_with_failed(first.runs()).filter(~pl.col("is_failed")), _with_failed(second.runs())]
     for dataset, rows in zip((first, second), runs, strict=True):
-        if rows.is_empty():
+        if rows["is_failed"].all():
             raise BadInput(f"{dataset.directory} holds no measured run to compare")
     axes = [axis for axis in AXES if axis not in BETWEEN]
     both, others = summary.told_apart(
@@ -53,7 +53,10 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     others = [name for name in others if name not in NOT_COMPARED]
     axes = [*axes, *others]
     frames = both.head(runs[0].height), both.tail(runs[1].height)
-    cells = [{key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)} for frame in frames]
+    measured = pl.col("throughput_mbps").filter(~pl.col("is_failed"))
+    cells = [
+        {key: rows.select(measured).to_series().to_list() for key, rows in frame.group_by(axes)} for frame in frames
+    ]
     in_both = [key in cells[1] for key in frames[0].select(axes).iter_rows()]
     common = frames[0].filter(pl.Series(in_both, dtype=pl.Boolean))
     if common.is_empty():
@@ -71,6 +74,14 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     return [_compared(cell, cells[0][key], cells[1][key], tolerance) for key, cell in shown.items()]
 
 
+def _with_failed(table: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per run, also of those that failed, and whether it did (`is_failed`). Such a run has no
+    throughput, but all that tells cells apart."""
+    failed = table.filter(pl.col("outcome") == "failed")["run"].unique()
+    whole = summary.runs(table.with_columns(outcome=pl.lit("")))
+    return whole.with_columns(is_failed=pl.col("run").is_in(failed.to_list()))
+
+
 def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
     """Return in words which values of an axis or a field each dataset has, if they share none."""
     first, second = (frame[name].unique().sort().to_list() for frame in frames)
@@ -80,6 +91,8 @@ def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
 
 
 def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:
+    if not b:
+        return Compared(cell, statistics.median(a), None, (len(a), 0), None, None, FAILED)
     medians = statistics.median(a), statistics.median(b)
     interval = confidence.of_difference(a, b)
     if interval is None:
