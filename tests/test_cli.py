@@ -403,6 +403,16 @@ def test_a_reproduction_is_complete_although_nobody_reads_which_figures_it_has(t
     assert json.loads((out / "claims.jsonl").read_text())["verdict"] == "differs" and (out / "report.html").is_file()
 
 
+@pytest.mark.parametrize("of_warnings", ["error", "ignore"])
+def test_a_file_that_is_left_out_is_said_whatever_python_does_with_warnings(tmp_path: Path, of_warnings: str) -> None:
+    dataset = made_up.dataset(tmp_path / "data", Grid({"contention": {"share": [1, 0.5]}}))
+    damaged = sorted((dataset.directory / "runs").iterdir())[0]
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    command = [sys.executable, "-W", of_warnings, "-m", "brobust", "explain", "--no-try", str(dataset.directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith(f"brobust: {damaged} cannot be read and is left out (")
+    assert "a mistake in brobust" not in done.stderr
+
 
 @pytest.mark.parametrize(
     ("error", "status", "words"),

@@ -100,6 +100,7 @@ def _global(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the `brobust` command."""
     warnings.showwarning = _warn
+    warnings.filterwarnings("default", category=UnreadableFile)  # whatever PYTHONWARNINGS says of warnings of code
     output.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # because a file name need not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
