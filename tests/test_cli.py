@@ -7,6 +7,7 @@ import resource
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +21,14 @@ import made_up
 from brobust import SCHEMA_VERSION, backends
 from brobust.api import Result
 from brobust.backends import memory
-from brobust.cli import COMMANDS, app, cc, main, measuring, run
+from brobust.cli import COMMANDS, app, cc, main, measuring, output, run
 from brobust.cli.explore import explore
 from brobust.cli.lazy import HostCommand, Later, first_paragraph
 from brobust.dataset import Dataset, Measured, recordings
 from brobust.errors import BadInput, Interrupted, MissingSupport
 from brobust.host.programs import host_program
 from brobust.kernels import virtual as virtual_kernels
+from brobust.report.console import Console
 from brobust.report.reproduced import Reproduced
 from brobust.scenario import Grid, Run, Scenario
 from brobust.scenario.description import PANELS
@@ -412,6 +414,35 @@ def test_a_file_that_is_left_out_is_said_whatever_python_does_with_warnings(tmp_
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr.startswith(f"brobust: {damaged} cannot be read and is left out (")
     assert "a mistake in brobust" not in done.stderr
+
+
+def test_a_log_gets_colors_but_no_progress_bar_and_a_line_each_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    log = Console(stderr=True)
+    assert log.color_system is not None and not log.is_terminal and not log.is_interactive
+    runs = Grid({"repeat": 3}).runs()
+    times = iter((0.0, 59.0, 61.0, 200.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    with measuring._ProgressBar(log, runs) as progress:
+        for run_of_it in runs:
+            progress.advance(run_of_it, Measured(made_up.rows(run_of_it, wall_s=30.0)))
+    assert re.fullmatch(r"2 of 3 runs; left 0:00:\d\d\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "colors"), [("NO_COLOR", "1", False), ("TERM", "dumb", False), ("TERM", "xterm", True)]
+)
+def test_a_figure_in_a_terminal_has_colors_where_the_user_wants_them(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, colors: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert output.has_colors() is colors
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def _counted(results: Iterator[Any], total: int) -> Iterator[Any]:
     from brobust.report.console import Console
 
     console = Console(stderr=True)
-    return iter(track(results, "comparing", total, console=console, transient=True, disable=not console.is_terminal))
+    return iter(track(results, "comparing", total, console=console, transient=True, disable=not console.is_interactive))
 
 
 def _print(as_json: bool, result: Any, text: str | None, differ: int) -> None:

@@ -143,7 +143,7 @@ class _ProgressBar(Progress):
         self._name = name
         self._bar = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=console, disable=not console.is_terminal, transient=True,
+            console=console, disable=not console.is_interactive, transient=True,
         )  # fmt: skip
         self._task = self._bar.add_task(name, total=None)
 
@@ -155,7 +155,7 @@ class _ProgressBar(Progress):
         self._bar.stop()
 
     def phase(self, text: str) -> None:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._bar.reset(self._task, description=f"{self._name}: {text}", total=None)
         else:
             self.note(text)

@@ -165,20 +165,24 @@ class NoSuccess(BrobustError):
 
 SHOW_SECONDS = 0.5
 """How often the remaining time is computed."""
+SAY_SECONDS = 60.0
+"""How often a line says it in a pipe. Services for continuous integration end what is silent for ten minutes."""
 
 
 class _ProgressBar:
-    """Progress of a series: on a terminal a bar with the remaining time, in a pipe only the runs that are not ok."""
+    """Progress of a series: on a terminal a bar with the remaining time; in a pipe the runs that are not ok, and a line
+    each minute."""
 
     def __init__(self, console: Console, runs: Sequence[Run]):
         self._console = console
-        self._remaining = Remaining(runs, time.monotonic())
+        self._said = time.monotonic()
+        self._remaining = Remaining(runs, self._said)
         self._total, self._done = len(runs), 0
         self._bar: Progress | None = None
         self._shown = -SHOW_SECONDS
 
     def __enter__(self) -> _ProgressBar:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
             left = TextColumn("{task.fields[left]}", markup=False)
@@ -205,10 +209,18 @@ class _ProgressBar:
         self._done += 1
         self._remaining.ended(run, first.get("wall_s") or 0.0, now)
         if self._bar is not None and now - self._shown >= SHOW_SECONDS:
-            seconds, self._shown = self._remaining.seconds(now), now
-            left = "" if seconds is None else f"left {timedelta(seconds=round(seconds))}"
-            self._bar.update(self._task, completed=self._done, left=left)
+            self._shown = now
+            self._bar.update(self._task, completed=self._done, left=self._left(now))
+        if self._bar is None and now - self._said >= SAY_SECONDS and self._done < self._total:
+            self._said = now
+            self._print("; ".join(filter(None, [f"{self._done} of {self._total} runs", self._left(now)])))
         if first["outcome"] != "ok":
-            line = f"{run.scenario.describe()}: {first['outcome']}: {first['reason']}"
-            with contextlib.suppress(OSError):
-                self._console.print(line, soft_wrap=True, highlight=False)
+            self._print(f"{run.scenario.describe()}: {first['outcome']}: {first['reason']}")
+
+    def _left(self, now: float) -> str:
+        seconds = self._remaining.seconds(now)
+        return "" if seconds is None else f"left {timedelta(seconds=round(seconds))}"
+
+    def _print(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._console.print(line, soft_wrap=True, highlight=False)

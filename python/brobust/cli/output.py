@@ -61,6 +61,11 @@ def flush() -> None:
         sys.stdout.flush()
 
 
+def has_colors() -> bool:
+    """Return whether standard output shows colors, and its user wants them (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def open_page(address: str) -> None:
     """Open a page in the browser of a desktop; elsewhere, and in a pipe, there is only what was printed."""
     if sys.stdout.isatty() and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):

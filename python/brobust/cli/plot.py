@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brobust import extras, files
+from brobust.cli import output
 from brobust.errors import BadInput, BrobustError
 from brobust.lazily import pl
 
@@ -77,7 +77,7 @@ def draw(dataset: Dataset, x: str | None, directory: Path, value: str = THROUGHP
     if not figure.has_values:
         raise BadInput(f"--value {value}: no run of {dataset.directory} has it; docs/data.md says which have")
     columns = shutil.get_terminal_size().columns
-    print(figure.terminal(width=min(100, columns), colors=sys.stdout.isatty()), flush=True)
+    print(figure.terminal(width=min(100, columns), colors=output.has_colors()), flush=True)
     first = f"1 of {figure.panels} panels; all " if figure.panels > 1 else ""
     if extras.missing():
         again = f"brobust plot {shlex.quote(str(dataset.directory))}"

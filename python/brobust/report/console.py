@@ -17,8 +17,18 @@ class Console(RichConsole):
     """A console that prints text unchanged: a bracket in the name of a file, a kernel or a process is not markup, and
     an escape sequence does nothing to the terminal."""
 
+    _has_chosen_colors = False
+
     def __init__(self, **options: Any):
         super().__init__(**{"markup": False, "emoji": False, **options})
+        self._has_chosen_colors = True
+        self.is_interactive = self.is_terminal and not self.is_dumb_terminal
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether there is a terminal to draw on. FORCE_COLOR, which rich takes for one, as many a service for
+        continuous integration sets it, asks for colors, and not for a progress bar in a log."""
+        return super().is_terminal and (not self._has_chosen_colors or self.file.isatty())
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Render a string. Rich calls this for every string that it is given."""
