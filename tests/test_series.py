@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -245,6 +247,17 @@ def test_from_python_a_scenario_gives_frames_and_no_dataset(
 def test_from_python_bad_input_is_an_exception(fields: dict[str, Any], repeat: int, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         brobust.run(fields, repeat=repeat)
+
+
+def test_a_type_checker_knows_the_names_of_the_package_and_no_others(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import brobust\ndef draw(result: brobust.Result) -> str:\n    return brobust.__version__\nbrobust.rnu\n"
+    )
+    options = ["--config-file=", "--cache-dir=/dev/null", "--follow-imports=skip", "--no-error-summary"]
+    command = [sys.executable, "-m", "mypy", *options, str(script), str(brobust.__file__)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(brobust.__file__).parents[1])
+    assert done.stdout == f'{script}:4: error: Module has no attribute "rnu"  [attr-defined]\n', done
 
 
 def test_from_python_a_run_that_fails_is_an_exception(pretended: dict[str, Pretended]) -> None:

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from brobust import errors
     from brobust.api import Result
     from brobust.scenario import Scenario
 
     __version__: str
 
-__all__ = ["SCHEMA_VERSION", "__version__", "run"]
+__all__ = ["SCHEMA_VERSION", "Result", "__version__", "errors", "run"]
 
 SCHEMA_VERSION = 6
 """Of the columns and files of a dataset."""
@@ -32,10 +33,20 @@ def run(scenario: "Scenario | Mapping[str, Any]", *, repeat: int = 0) -> "Result
     return api.run(scenario, repeat=repeat)
 
 
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from importlib.metadata import version  # takes as long to import as everything else here
+if not TYPE_CHECKING:  # else a type checker would take any slip for a name of this package
 
-        globals()["__version__"] = found = version("brobust")  # kept: looking it up takes 1 ms, in every run
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version  # takes as long to import as everything else here
+
+            found = version("brobust")
+        elif name == "errors":
+            from importlib import import_module
+
+            found = import_module("brobust.errors")
+        elif name == "Result":
+            from brobust.api import Result as found
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found  # kept: looking the version up takes 1 ms, in every run
         return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
