@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from brobust.dataset import (
     Dataset,
     Measured,
     failed,
+    find,
     flow_columns,
     frame,
     parts,
@@ -50,6 +52,17 @@ def test_what_is_appended_is_read_back(dataset: Dataset) -> None:
     runs = Dataset.open(dataset.directory).runs()
     assert set(runs["run"]) == {"a-0", "b-0"}
     assert runs.columns == list(RUNS)
+
+
+def test_the_rows_of_one_run_are_those_of_its_name(dataset: Dataset) -> None:
+    """The letters of a name are no names of runs: the table was empty, without a word."""
+    for run in ("a-0", "b-0"):
+        dataset.append(run, _measured(run))
+    assert dataset.runs("b-0")["run"].to_list() == dataset.table("runs", ["b-0"])["run"].to_list() == ["b-0"]
+    with pytest.raises(BadInput, match=r"table: 'run' is none of a dataset's; there are calls, .*throughput"):
+        dataset.table("run")
+    assert repr(dataset) == f"<brobust dataset {dataset.directory}>"
+    assert repr(find(dataset, "a")) == f"<brobust run a-0 of {dataset.directory}>"
 
 
 def test_a_directory_whose_name_is_not_of_the_locale_is_read(tmp_path: Path) -> None:
@@ -433,6 +446,19 @@ def test_two_series_begun_in_the_same_second_have_a_directory_each(tmp_path: Pat
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="give another --out"):
         Dataset.create_beside(tmp_path / "file" / "data", Grid.from_flags({}), {})
+
+
+def test_a_table_that_is_read_leaves_other_threads_their_warnings(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filters of warnings are the process's: two threads that set theirs aside at a time may leave each other's."""
+    dataset.append("a-0", _measured("a-0", "failed"))
+    dataset.append("a-0", Measured(_measured("a-0").runs, throughput=[{"run": "a-0", "flow": 0, "time_s": 0.1}]))
+    filters, seen = warnings.filters, []
+    really = parts.read
+    monkeypatch.setattr(parts, "read", lambda *given: seen.append(warnings.filters is filters) or really(*given))
+    assert dataset.throughput().height == 1
+    assert seen == [True] * 3  # the last time for the runs that count, of which nothing is said
 
 
 def test_many_files_that_cannot_be_read_for_one_reason_are_counted(dataset: Dataset) -> None:

@@ -249,6 +249,25 @@ def test_from_python_bad_input_is_an_exception(fields: dict[str, Any], repeat: i
         brobust.run(fields, repeat=repeat)
 
 
+def test_from_python_there_are_paths_and_any_whole_number_and_no_other_names(
+    pretended: dict[str, Pretended], tmp_path: Path
+) -> None:
+    recording = tmp_path / "off.csv"
+    recording.write_text("start_s,duration_ms\n0.5,10\n")
+    files = {"sender": "/bin/true {receiver}", "receiver": "/bin/true", "files": [recording]}
+    scenario = brobust.run({"contention": {"replay": recording}, "programs": files}).run.scenario
+    assert (scenario.contention.replay, scenario.programs.files) == (str(recording), (str(recording),))
+    result = brobust.run({})
+    assert isinstance(result, brobust.Result)
+    with pytest.raises(BadInput, match="table: 'run' is none of a dataset's"):
+        result.table("run")
+    for flow in ("0", 1.5, True, 1):
+        with pytest.raises(brobust.errors.BrobustError, match=rf"flow: {flow!r} is not in the run, which has flows 0"):
+            result.explain(flow)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="no attribute 'rnu'"):
+        brobust.rnu  # type: ignore[attr-defined] # noqa: B018
+
+
 def test_a_type_checker_knows_the_names_of_the_package_and_no_others(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from brobust import backends, units
 from brobust.analysis import summary
 from brobust.backends.base import Backend, in_threads
-from brobust.dataset import TABLES, Measured, OfRun, frame
+from brobust.dataset import Measured, OfRun, columns_of, frame
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.lazily import pl
 from brobust.scenario import Grid, Run, Scenario
@@ -36,7 +36,8 @@ class Result(OfRun):
         self._measured = measured
 
     def table(self, name: str) -> pl.DataFrame:
-        return frame(getattr(self._measured, name), TABLES[name])
+        columns = columns_of(name)
+        return frame(getattr(self._measured, name), columns)
 
     @property
     def pcap(self) -> bytes | None:
@@ -76,14 +77,19 @@ def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
     """Measure one scenario: `brobust.run` says how, and imports this file only when it is called."""
     if not isinstance(scenario, Scenario):
         scenario = _of_fields(scenario)
-    is_whole = isinstance(repeat, SupportsIndex) and not isinstance(repeat, bool)
-    if not is_whole or not 0 <= (number := index(repeat)) <= MAX_REPEAT:
+    number = _whole(repeat)
+    if number is None or not 0 <= number <= MAX_REPEAT:
         raise BadInput(f"repeat: {repeat!r} is not a whole number from 0 to {MAX_REPEAT}")
-    requested = Run(scenario=scenario, repeat=number)  # numpy's numbers are whole numbers, too
+    requested = Run(scenario=scenario, repeat=number)
     backends.check([scenario], jobs=1)
     with backends.opened(scenario.backend, lambda _: None) as backend:
         backend.calibrate([scenario])
         return Result(requested, backend.measure(requested))
+
+
+def _whole(number: object) -> int | None:
+    """Return a whole number, which may be numpy's; None for anything else."""
+    return index(number) if isinstance(number, SupportsIndex) and not isinstance(number, bool) else None
 
 
 def _of_fields(fields: Mapping[str, Any]) -> Scenario:
@@ -111,8 +117,10 @@ def explain(
     """
     from brobust.analysis import explain as rules
 
-    if flow not in run.runs["flow"]:
-        raise BadInput(f"flow: {flow} is not in the run, which has flows 0 to {run.runs.height - 1}")
+    number = _whole(flow)
+    if number is None or number not in run.runs["flow"]:
+        raise BadInput(f"flow: {flow!r} is not in the run, which has flows 0 to {run.runs.height - 1}")
+    flow = number
     changes = () if requested is None else requested.scenario.path.bandwidth_changes
     if requested is None or (why := _why_not_tried(run, requested, tries)) is not None:
         why = "its scenario is not in the dataset, or is of another version" if requested is None else why

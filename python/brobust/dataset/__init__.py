@@ -15,6 +15,7 @@ from brobust.dataset.columns import (
     TABLES,
     TRANSFERS,
     Rows,
+    columns_of,
     frame,
 )
 from brobust.dataset.one_run import OfRun, OneRun, Tables, find
@@ -23,5 +24,6 @@ from brobust.dataset.store import Dataset
 
 __all__ = [
     "CALLS", "CONNECTIONS", "PACKETS", "PROGRAMS", "REQUESTS", "RUNS", "SAMPLES", "TABLES", "TRANSFERS", "Dataset",
-    "Measured", "OfRun", "OneRun", "Rows", "Tables", "failed", "find", "flow_columns", "frame", "scenario_columns",
+    "Measured", "OfRun", "OneRun", "Rows", "Tables", "columns_of", "failed", "find",
+    "flow_columns", "frame", "scenario_columns",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from brobust.dataset.raw import Raw
+from brobust.errors import BadInput
 from brobust.lazily import pl
 from brobust.scenario.fields import ROWS
 
@@ -231,6 +232,14 @@ TABLES: dict[str, dict[str, Column]] = {
     "transfers": TRANSFERS, "requests": REQUESTS, "connections": CONNECTIONS, "programs": PROGRAMS, "calls": CALLS,
     "runs": RUNS,
 }  # fmt: skip
+
+
+def columns_of(table: str) -> dict[str, Column]:
+    """Return the columns of the table of this name; refuse a name that no table has."""
+    if table not in TABLES:
+        raise BadInput(f"table: {table!r} is none of a dataset's; there are {', '.join(sorted(TABLES))}")
+    return TABLES[table]
+
 
 # A backend gives rows, a frame where there are millions of them, or what a frame is made from later.
 Rows: TypeAlias = "list[dict[str, Any]] | pl.DataFrame | Raw"

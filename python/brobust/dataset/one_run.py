@@ -55,6 +55,9 @@ class OneRun(OfRun):
     def __init__(self, dataset: Dataset, run: str):
         self._dataset, self.id = dataset, run
 
+    def __repr__(self) -> str:
+        return f"<brobust run {self.id} of {self._dataset.directory}>"
+
     def table(self, name: str) -> pl.DataFrame:
         return self._dataset.table(name, [self.id])
 

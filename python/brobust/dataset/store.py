@@ -17,7 +17,7 @@ import tomli_w
 import brobust
 from brobust import SCHEMA_VERSION, files, interrupts
 from brobust.dataset import parts
-from brobust.dataset.columns import TABLES, Column, Rows, frame
+from brobust.dataset.columns import TABLES, Column, Rows, columns_of, frame
 from brobust.dataset.parts import PART, Part
 from brobust.dataset.raw import Raw
 from brobust.dataset.rows import Measured, flow_columns, scenario_columns
@@ -77,6 +77,9 @@ class Dataset:
         self._without = frozenset(without)
         self._begun_here = False
         self._made_directories: list[Path] = []
+
+    def __repr__(self) -> str:
+        return f"<brobust dataset {self.directory}>"
 
     @classmethod
     @interrupts.finished_first
@@ -308,9 +311,11 @@ class Dataset:
     def _parts(self, table: str) -> list[Part]:
         return parts.current(self.directory / table)
 
-    def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
-        """Return the table of this name, of all runs or of these."""
-        rows = self._read(name, runs=runs).select(*TABLES[name])
+    def table(self, name: str, runs: str | Collection[str] | None = None) -> pl.DataFrame:
+        """Return the table of this name, of all runs, of these or of this one."""
+        columns = columns_of(name)
+        # A text is a collection of its letters, too, and no run is called by one.
+        rows = self._read(name, runs=[runs] if isinstance(runs, str) else runs).select(*columns)
         if rows.height > SORTED_ROWS or rows["run"].is_sorted():
             return rows
         return rows.sort("run", maintain_order=True)
@@ -326,13 +331,16 @@ class Dataset:
     programs = partialmethod(table, "programs")
     calls = partialmethod(table, "calls")
 
-    def _read(self, name: str, columns: Sequence[str] = (), runs: Collection[str] | None = None) -> pl.DataFrame:
+    def _read(
+        self, name: str, columns: Sequence[str] = (), runs: Collection[str] | None = None, *, silent: bool = False
+    ) -> pl.DataFrame:
         """Return the rows of a table that count, with their `part`. `columns`: only these, of the table runs; `runs`:
-        only the rows of these."""
+        only the rows of these. `silent`: say nothing of files that cannot be read."""
         documented = {one: TABLES[name][one] for one in columns or TABLES[name]}
         documented_rows = partial(_as_documented, name=name, columns=documented)
         frames, there, unreadable = parts.read(self.directory / name, documented_rows, columns, runs)
-        _warn(unreadable)
+        if not silent:
+            _warn(unreadable)
         rows = pl.concat(frames) if frames else frame([], documented).with_columns(pl.lit(0, pl.Int64).alias(PART))
         return rows.filter(_is_last()) if name == "runs" else self._latest(rows, there)
 
@@ -344,9 +352,8 @@ class Dataset:
         are_last = not frames or pl.concat(frames).select(_is_last().all()).item()
         if are_there and are_last:  # nearly always: finding the rows one by one takes long
             return rows
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnreadableFile)
-            runs = self._read("runs", ["run"])
+        # Not with warnings.catch_warnings(): tables that are read in several threads would change each other's filters.
+        runs = self._read("runs", ["run"], silent=True)
         return rows.join(runs, on=["run", PART], how="semi", maintain_order="left")
 
 

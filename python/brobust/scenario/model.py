@@ -70,7 +70,7 @@ class Scenario(Table):
     backend: Literal["virtual", "vm", "lab"] = described("backend")
     kernel: str = described("kernel", min_length=1)
     accelerator: Literal["auto", "kvm", "tcg", "uml"] = described("accelerator")
-    hosts: str | None = described("hosts")
+    hosts: types.File = described("hosts")
     qdisc: Literal["none", "fq"] = described("qdisc")
     tso_sizing: Literal["kernel", "rate", "control"] = described("tso_sizing")
     pacing: types.Pacing = described("pacing")

@@ -183,7 +183,7 @@ class Contention(Table):
     start: types.Duration = described("contention.start")
     stop: types.OptionalDuration = described("contention.stop")
     alternate: types.OptionalDuration = described("contention.alternate")
-    replay: str | None = described("contention.replay", min_length=1)
+    replay: types.File = described("contention.replay", min_length=1)
 
     @property
     def active(self) -> bool:

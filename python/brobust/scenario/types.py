@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -82,11 +83,19 @@ RttChanges = Annotated[
 ]
 
 
+def _path(given: object) -> object:
+    """Return the text of a path, as which Python has files; anything else as it is."""
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
+
+
+File = Annotated[str | None, BeforeValidator(_path)]
+
+
 def _files(given: object) -> object:
     names = given.split(",") if isinstance(given, str) else given
     if isinstance(names, list) and "" in names:
         raise ValueError(f"{','.join(map(str, names))!r} has an empty name; write for example a,b")
-    return names
+    return [_path(name) for name in names] if isinstance(names, list | tuple) else names
 
 
 Files = Annotated[tuple[str, ...], BeforeValidator(_files), PlainSerializer(list)]
