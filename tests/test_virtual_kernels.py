@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import subprocess
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -539,6 +543,28 @@ def test_runs_of_several_processes_take_different_cpus(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     with cpus.Cpus().one() as first, cpus.Cpus().one() as second:
         assert {first, second} == {0, 1}
+
+
+def test_runs_of_more_processes_than_there_are_cpus_share_them_evenly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs side by side, or threads that call brobust.run: all but the first of each CPU were on the first CPU."""
+    monkeypatch.setattr(cpus, "lock_directory", lambda: tmp_path / "locks")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    with contextlib.ExitStack() as held:
+        taken = [held.enter_context(cpus.Cpus().one()) for _ in range(9)]
+    assert Counter(taken) == {0: 3, 1: 3, 2: 3}
+
+
+def test_a_run_needs_no_directory_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)  # as in a container whose file systems are read-only
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    with cpus.Cpus().one() as cpu:
+        assert cpu in os.sched_getaffinity(0)
 
 
 def test_names_stand_for_directories_and_for_debians_series_alone(tree: Path) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from brobust.errors import MissingSupport, WriteFailed
 from brobust.host.locks import Locked, locked, private_directory
+
+PLACES = 64
+"""So many runs that share a CPU are told apart, which is more than any CPU could do well."""
 
 
 class Cpus:
@@ -28,7 +33,8 @@ class Cpus:
 
     @contextmanager
     def one(self) -> Iterator[int]:
-        """Hold a CPU that no other run uses; if other processes use all, one that no other run of ours uses."""
+        """Hold a CPU that no other run uses; if other processes use all, that with the fewest of those that no other
+        run of ours uses."""
         with self._free:
             with self._lock:
                 cpu, held = _choose([cpu for cpu in self._cpus if cpu not in self._ours])
@@ -43,7 +49,7 @@ class Cpus:
 
 def lock_directory() -> Path:
     """Return the directory with a file per CPU that a run locks while it uses the CPU, so that other processes choose
-    another one.
+    another one; CPU-1 and so on for the second one there.
 
     Other users must not be able to write there: a predictable name in /tmp that root opens could be anybody's link.
     """
@@ -55,15 +61,14 @@ def lock_directory() -> Path:
 
 
 def _choose(candidates: list[int]) -> tuple[int, ExitStack]:
+    """Return the CPU with the lowest free place, so one with few runs, and what holds this place."""
     held = ExitStack()
-    try:
+    # A foreign directory, a full disk, or no directory at all: then other processes are not told.
+    with suppress(MissingSupport, WriteFailed, OSError):
         directory = private_directory(lock_directory(), mode=0o700)
-        for cpu in candidates:
-            try:
-                held.enter_context(locked(directory / str(cpu), seconds=0, named=False))
-            except Locked:
-                continue
-            return cpu, held
-    except (MissingSupport, WriteFailed):  # a foreign directory, or a full disk: then other processes are not told
-        pass
-    return candidates[0], held
+        for place, cpu in itertools.product(range(PLACES), candidates):
+            file = directory / (f"{cpu}-{place}" if place else str(cpu))
+            with suppress(Locked):
+                held.enter_context(locked(file, seconds=0, named=False))
+                return cpu, held
+    return random.choice(candidates), held
