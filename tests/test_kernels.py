@@ -162,6 +162,9 @@ def test_a_user_without_a_home_has_to_say_where_the_cache_is(monkeypatch: pytest
     monkeypatch.setattr(os, "getuid", lambda: 4711)  # of no user in /etc/passwd
     with pytest.raises(MissingSupport, match=r"no home directory; set BROBUST_CACHE"):
         cache_directory()
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("BROBUST_CACHE", "~/kernels")  # as files with settings of continuous integration have it
+    assert cache_directory() == Path("/home/somebody/kernels")
 
 
 def test_depmod_is_found_by_a_user_whose_path_has_no_sbin(

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -565,6 +566,22 @@ def test_a_run_needs_no_directory_for_temporary_files(monkeypatch: pytest.Monkey
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     with cpus.Cpus().one() as cpu:
         assert cpu in os.sched_getaffinity(0)
+
+
+def test_who_has_no_home_runs_the_kernels_of_the_wheel(
+    tree: Path, ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's user of any number: what was built elsewhere needs no directory of his."""
+    built = _built(tree).kernel
+    for name in ("HOME", "XDG_CACHE_HOME", "BROBUST_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4711)  # of no user in /etc/passwd
+    monkeypatch.setattr(virtual_kernels, "_FROM_WHEEL", tmp_path / "wheel")
+    with pytest.raises(BadInput, match=r"is not a kernel of the virtual backend; built here: none"):
+        virtual_kernels.find(built.name)
+    shutil.copytree(built.path.parent, tmp_path / "wheel" / built.name)
+    assert virtual_kernels.find(built.name).where == "wheel"
+    assert [kernel.name for kernel in virtual_kernels.available()] == [built.name]
 
 
 def test_names_stand_for_directories_and_for_debians_series_alone(tree: Path) -> None:

@@ -14,7 +14,8 @@ from brobust.errors import MissingSupport
 def cache_directory() -> Path:
     """Return the directory for kernels and guest images: $BROBUST_CACHE, else brobust's in the user's cache."""
     if named := os.environ.get("BROBUST_CACHE"):
-        return Path(named).absolute()  # what is built there runs in other directories
+        # What is built there runs in other directories. And what a file of settings says no shell has expanded.
+        return Path(os.path.expanduser(named)).absolute()  # noqa: PTH111 # pathlib's raises where there is no home
     of_user = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not of_user.is_absolute():  # the XDG Base Directory Specification ignores such a one
         try:

@@ -19,6 +19,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -203,7 +204,7 @@ def available() -> list[VirtualKernel]:
     """Return the built kernels of this machine, sorted by name. If two have the same name, return the one that `find`
     prefers."""
     by_name: dict[str, VirtualKernel] = {}
-    for root in (cache_root(), _FROM_WHEEL):
+    for root in _roots():
         for directory in sorted(root.glob("[!.]*/")):
             kernel = VirtualKernel.read(directory)
             if kernel is not None and (kernel.name not in by_name or by_name[kernel.name].stale):
@@ -230,8 +231,13 @@ def cached(name: str) -> VirtualKernel | None:
 
 def _places(name: str) -> Iterator[Path]:
     if _NAME.fullmatch(name):  # so that it cannot be a path
-        yield cache_root() / name
-        yield _FROM_WHEEL / name
+        yield from (root / name for root in _roots())
+
+
+def _roots() -> Iterator[Path]:
+    with suppress(MissingSupport):  # of a user without a home directory, who needs none to run what the wheel brings
+        yield cache_root()
+    yield _FROM_WHEEL
 
 
 def check_name(name: str) -> str:
