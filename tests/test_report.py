@@ -14,6 +14,7 @@ import made_up
 from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
 from brobust.analysis.metrics import Evidence, Tables
+from brobust.api import Result
 from brobust.cli.plot import draw, plot
 from brobust.dataset import RUNS, TABLES, Dataset, Measured, find, frame
 from brobust.errors import BadInput
@@ -672,6 +673,23 @@ def test_a_run_over_time_says_whether_its_off_times_are_drawn(tmp_path: Path, co
     (axes,) = over_time.figure(find(dataset, run.id)).axes
     assert said in axes.get_xlabel()
     assert len(axes.patches) == (count if "grey" in said else 0)
+
+
+@pytest.mark.parametrize("theme", ["default", "dark_background"])
+def test_a_run_over_time_shows_each_of_seven_flows_and_itself(theme: str) -> None:
+    """In a notebook, also without %matplotlib inline; on a dark ground, too; and with no name before a line."""
+    import matplotlib.style
+    from matplotlib.colors import to_rgba
+
+    run = Grid({"flows": [{"cc": "bbr", "count": 7}]}).runs()[0]
+    throughput = [{"run": run.id, "flow": flow, "time_s": 0.1, "throughput_mbps": 1.0} for flow in range(7)]
+    with matplotlib.style.context(theme):
+        drawn = Result(run, Measured(made_up.rows(run), throughput)).plot()
+        (axes,) = drawn.axes
+        ground = axes.get_facecolor()
+        assert drawn._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert all(to_rgba(line.get_color()) != ground for line in axes.lines)
+    assert axes.get_legend() is None and len(drawn.legends[0].get_texts()) == 7
 
 
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:

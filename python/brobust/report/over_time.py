@@ -10,7 +10,7 @@ import polars as pl
 
 from brobust import extras, units
 from brobust.dataset import OfRun
-from brobust.report.plot import STYLES
+from brobust.report.plot import BLACK, IN_A_PANEL, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,12 +29,17 @@ TIMESLICES = 2000
 def figure(run: OfRun) -> Figure:
     """Return the run's flows over time. The grey areas are the times in which a sender had no CPU. Panels of what was
     not recorded are left out."""
-    from matplotlib.figure import Figure
+    import matplotlib as mpl
+
+    from brobust.report.figure import ShownFigure
 
     rows = run.runs
     tables = {"throughput": run.throughput, "samples": run.samples}
     panels = [panel for panel in PANELS if tables[panel[0]][panel[1]].drop_nulls().len()]
-    drawn = Figure(figsize=(9, 0.6 + 1.7 * max(len(panels), 1)), layout="constrained")
+    are_named = 1 < rows.height <= len(STYLES)  # of more, no line has a style of its own, and the names would hide them
+    are_above = are_named and rows.height > IN_A_PANEL
+    height = 0.6 + 1.7 * max(len(panels), 1) + 0.5 * are_above
+    drawn = ShownFigure(figsize=(9, height), layout="constrained")
     axes = drawn.subplots(max(len(panels), 1), 1, squeeze=False, sharex=True)[:, 0]
     off = run.offtimes.filter((pl.col("kind") == "off") & pl.col("start_s").is_not_null())
     for (table, column, label), panel in zip(panels, axes, strict=False):
@@ -42,6 +47,7 @@ def figure(run: OfRun) -> Figure:
             of_flow = tables[table].filter(pl.col("flow") == flow["flow"]).sort("time_s")
             times = of_flow["time_s"] + (flow["start_s"] if table == "throughput" else 0)
             color, _, dashes = STYLES[number % len(STYLES)]
+            color = mpl.rcParams["text.color"] if color == BLACK else color  # of a dark theme it is white
             name = f"{flow['flow']}: {flow['cc']}"
             steps = "steps-post" if table == "samples" else "default"  # a sample holds until the next one
             panel.plot(
@@ -53,7 +59,9 @@ def figure(run: OfRun) -> Figure:
         panel.set_ylabel(label)
         panel.set_ylim(bottom=0)
         panel.set_xlim(0, float(rows["duration_s"][0]))
-    if 1 < rows.height <= len(STYLES):  # of more, no line has a style of its own, and the names would hide them
+    if are_above:
+        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=IN_A_PANEL)
+    elif are_named:
         axes[0].legend(loc="upper right")
     grey = "grey: a sender had no CPU"
     if off.height > TIMESLICES:

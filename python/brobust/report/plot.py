@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from brobust.scenario import Scenario
 
+BLACK = "#000000"
 # Okabe and Ito's colours, which colour-blind readers can distinguish, with markers and dashes for prints in grey.
 STYLES = [
     ("#0072B2", "o", "-"),
@@ -34,7 +35,7 @@ STYLES = [
     ("#CC79A7", "D", ":"),
     ("#E69F00", "v", (0, (5, 1))),
     ("#56B4E9", "P", (0, (1, 1))),
-    ("#000000", "X", (0, (3, 1, 1, 1))),
+    (BLACK, "X", (0, (3, 1, 1, 1))),
 ]
 # Which control has which style, in figures that have only these.
 USUAL = ("cubic", "bbr", "brb_bbr2", "brb_bbr3", "bbr_robust", "brb_bbr2_robust", "brb_bbr3_robust")
