@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from brobust import SCHEMA_VERSION, __version__, files
+from brobust import SCHEMA_VERSION, Result, __version__, files
 from brobust.dataset import (
     PACKETS,
     RUNS,
@@ -506,6 +506,12 @@ def test_every_column_is_documented(table: str) -> None:
     # What every table has is said once, above the tables.
     documented = set(re.findall(r"`(\w+)`", section)) | {"run", "flow"}
     assert [name for name in TABLES[table] if name not in documented] == [], "make format"
+
+
+def test_the_help_of_python_names_every_table() -> None:
+    """Else it shows them as cached_property objects and partial methods, without a word."""
+    for documented in (Dataset, Result):
+        assert {f"`{name}`" for name in TABLES} <= set(re.findall(r"`\w+`", documented.__doc__ or ""))
 
 
 def test_a_backend_may_give_frames_instead_of_rows(dataset: Dataset) -> None:

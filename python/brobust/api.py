@@ -28,8 +28,9 @@ MAX_REPEAT = 2**32 - 1  # as large as a seed, to which it is added
 
 
 class Result(OfRun):
-    """One measured run: a frame for each table of docs/data.md, made when it is first asked for, and the packets as
-    pcap if they were requested."""
+    """One measured run. Each table of docs/data.md is a frame, made when it is first asked for: `runs`, `throughput`,
+    `samples`, `offtimes`, `packets`, `transfers`, `requests`, `connections`, `programs`, `calls`. `pcap` is the packets
+    as pcap if they were requested, `run` the scenario and the number of the repeat."""
 
     def __init__(self, run: Run, measured: Measured):
         self.run = run

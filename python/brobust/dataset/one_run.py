@@ -37,7 +37,7 @@ class Tables(ABC):
 
     @abstractmethod
     def table(self, name: str) -> pl.DataFrame:
-        """Return the rows of one of TABLES."""
+        """Return the rows of the table of this name."""
 
 
 class OfRun(Tables):

@@ -70,7 +70,10 @@ ALWAYS_WRITTEN = {
 
 
 class Dataset:
-    """A dataset directory, open for reading and, in the block of `writing`, for appending."""
+    """A dataset directory, open for reading and, in the block of `writing`, for appending. `Dataset.open` returns one.
+
+    Each table of docs/data.md is a method, of all runs, or of those whose names it is given: `runs`, `throughput`,
+    `samples`, `offtimes`, `packets`, `transfers`, `requests`, `connections`, `programs`, `calls`."""
 
     def __init__(self, directory: Path, without: Collection[str] = ()):
         self.directory = directory
