@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +26,7 @@ from brobust.backends import memory
 from brobust.cli import COMMANDS, app, cc, main, measuring, output, run
 from brobust.cli.explore import explore
 from brobust.cli.lazy import HostCommand, Later, first_paragraph
-from brobust.dataset import Dataset, Measured, recordings
+from brobust.dataset import Dataset, Measured, failed, recordings
 from brobust.errors import BadInput, Interrupted, MissingSupport
 from brobust.host.programs import host_program
 from brobust.kernels import virtual as virtual_kernels
@@ -581,3 +583,19 @@ def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:
     with pytest.raises(measuring.NoSuccess, match=r"less than 18mbit: .* carried 17\.996 Mbit/s"):
         measuring.require_throughput(grid, little_less, 18_000_000)
     assert repr(Result(run, measured)).endswith(": bbr 9.00 Mbit/s, cubic 9.00 Mbit/s>")
+
+
+@pytest.mark.parametrize(
+    ("failures", "said"), [(0, None), (1, None), (2, r"0 Mbit/s \(runs that failed, .*: 2\)"), (3, "nothing, since")]
+)
+def test_a_kernel_that_panics_most_of_the_time_carries_not_enough(
+    tmp_path: Path, failures: int, said: str | None
+) -> None:
+    grid = Grid({"repeat": 3})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    for number, one in enumerate(grid.runs()):
+        measured = Measured(made_up.rows(one, throughput_mbps=18.0))
+        dataset.append(one.id, failed(one, "it panicked", datetime.now(UTC)) if number < failures else measured)
+    expected = nullcontext() if said is None else pytest.raises(measuring.NoSuccess, match=f"carried {said}")
+    with expected:
+        measuring.require_throughput(grid, dataset, 10_000_000)

@@ -142,17 +142,19 @@ def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> 
 
 def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
     """Raise NoSuccess unless in every cell of the grid some run is ok, and the flows together carry at least `bound`,
-    bit/s, in the median of these."""
-    of_run = summary.runs(dataset.runs().filter(pl.col("outcome") == "ok"))  # as the table has it
-    medians = dict(of_run.group_by("scenario").agg(pl.median("throughput_mbps")).iter_rows())
-    slow = [one for one in grid.scenarios if medians.get(one.hash, 0) * 1e6 < bound]
+    bit/s, in the median of these and of those that failed, which carried nothing."""
+    table, of_cell = dataset.runs(), ("scenario", "throughput_mbps")
+    ok = summary.runs(table.filter(pl.col("outcome") == "ok")).select(of_cell)  # as the table has it
+    failed = table.filter(pl.col("outcome") == "failed").unique("run").with_columns(throughput_mbps=0.0).select(of_cell)
+    medians = dict(pl.concat([ok, failed]).group_by("scenario").agg(pl.median("throughput_mbps")).iter_rows())
+    slow = [one for one in grid.scenarios if one.hash not in ok["scenario"] or medians[one.hash] * 1e6 < bound]
     if slow:
         first = slow[0]
-        carried = (
-            f"{units.show_measured(medians[first.hash], 6)} Mbit/s"
-            if first.hash in medians
-            else "nothing, since no run is ok"
-        )
+        carried = "nothing, since no run is ok"
+        if first.hash in ok["scenario"]:
+            carried = f"{units.show_measured(medians[first.hash], 6)} Mbit/s"
+            if number := failed.filter(scenario=first.hash).height:
+                carried += f" (runs that failed, which carried nothing: {number})"
         others = f"; and {len(slow) - 1} other(s)" if len(slow) > 1 else ""
         raise NoSuccess(f"--at-least: less than {units.show_rate(bound)}: {first.describe()} carried {carried}{others}")
 

@@ -51,7 +51,7 @@ def run(
         typer.Option(
             metavar="RATE",
             help="Exit with status 1 if the flows of a cell together carry less than this, such as 10mbit, in the "
-            "median of its repeats: for a test in continuous integration.",
+            "median of its repeats, of which one that failed carried nothing: for a test in continuous integration.",
         ),
     ] = None,
 ) -> None:
