@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -432,6 +432,22 @@ def test_a_log_gets_colors_but_no_progress_bar_and_a_line_each_minute(
         for run_of_it in runs:
             progress.advance(run_of_it, Measured(made_up.rows(run_of_it, wall_s=30.0)))
     assert re.fullmatch(r"2 of 3 runs; left 0:00:\d\d\n", capsys.readouterr().err)
+
+
+def test_a_series_goes_on_where_nobody_reads_what_goes_wrong_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`brobust run --json 2> >(head -1)`: the second run that is unfaithful must not end the series, with status 0."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread:
+        monkeypatch.setattr(sys, "stderr", unread)
+        monkeypatch.setattr(sys, "stdout", unread)
+        errors = Console(stderr=True)
+        errors.print("a run is unfaithful")
+        errors.print("and another one")
+        with pytest.raises(BrokenPipeError):
+            Console().print("a table")
+        with suppress(BrokenPipeError):  # what is left in its buffer
+            unread.close()
 
 
 @pytest.mark.parametrize(

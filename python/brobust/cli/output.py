@@ -44,10 +44,6 @@ def if_anybody_reads() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_the_rest(sys.stdout)
-    except SystemExit as end:  # rich's
-        if not isinstance(end.__context__, BrokenPipeError):
-            raise
-        _drop_the_rest(sys.stdout)
 
 
 def _drop_the_rest(stream: TextIO) -> None:

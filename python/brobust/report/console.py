@@ -30,6 +30,13 @@ class Console(RichConsole):
         continuous integration sets it, asks for colors, and not for a progress bar in a log."""
         return super().is_terminal and (not self._has_chosen_colors or self.file.isatty())
 
+    def on_broken_pipe(self) -> None:
+        """Go on where nobody reads standard error any more. Rich would end the command, and let nobody read standard
+        output either; of that the command itself has to know (cli/output.py)."""
+        if not self.stderr:
+            raise  # rich calls this where it has caught the BrokenPipeError
+        self.quiet = True
+
     def render_str(self, text: str, **options: Any) -> Text:
         """Render a string. Rich calls this for every string that it is given."""
         return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
