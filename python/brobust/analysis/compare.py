@@ -20,7 +20,7 @@ BETWEEN = ("kernel", "accelerator")
 # Fields in which cells that are compared may differ, too: `scenario` is of all fields, kernel and seed among them, and
 # to keep packets in virtual time takes none of it.
 NOT_COMPARED = ("scenario", "hosts", "packets")
-SAME, WORSE, BETTER, TOO_FEW, FAILED = "same", "worse", "better", "too few runs", "failed in B"
+SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Compared:
     cell: dict[str, Any]
     """Its values on the axes that vary."""
     first: float
-    second: float | None
-    """Medians of the throughput in both datasets, Mbit/s; null where all runs of the second failed."""
+    second: float
+    """Medians of the throughput in both datasets, Mbit/s."""
     runs: tuple[int, int]
     low: float | None
     high: float | None
@@ -41,10 +41,11 @@ class Compared:
 
 def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Compared]:
     """Return the cells that both datasets have. A cell differs where the confidence interval of the difference lies
-    beyond `tolerance` times the first median. One of which only the first has measured runs has failed."""
-    runs = [_with_failed(first.runs()).filter(~pl.col("is_failed")), _with_failed(second.runs())]
-    for dataset, rows in zip((first, second), runs, strict=True):
-        if rows["is_failed"].all():
+    beyond `tolerance` times the first median. A run of the second that failed carried nothing; one of the first says
+    nothing."""
+    runs = [summary.runs(first.runs()), _with_failed(second.runs())]
+    for dataset in (first, second):
+        if dataset.runs().filter(pl.col("outcome") != "failed").is_empty():
             raise BadInput(f"{dataset.directory} holds no measured run to compare")
     axes = [axis for axis in AXES if axis not in BETWEEN]
     both, others = summary.told_apart(
@@ -53,10 +54,7 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
     others = [name for name in others if name not in NOT_COMPARED]
     axes = [*axes, *others]
     frames = both.head(runs[0].height), both.tail(runs[1].height)
-    measured = pl.col("throughput_mbps").filter(~pl.col("is_failed"))
-    cells = [
-        {key: rows.select(measured).to_series().to_list() for key, rows in frame.group_by(axes)} for frame in frames
-    ]
+    cells = [{key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)} for frame in frames]
     in_both = [key in cells[1] for key in frames[0].select(axes).iter_rows()]
     common = frames[0].filter(pl.Series(in_both, dtype=pl.Boolean))
     if common.is_empty():
@@ -75,11 +73,9 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
 
 
 def _with_failed(table: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per run, also of those that failed, and whether it did (`is_failed`). Such a run has no
-    throughput, but all that tells cells apart."""
-    failed = table.filter(pl.col("outcome") == "failed")["run"].unique()
-    whole = summary.runs(table.with_columns(outcome=pl.lit("")))
-    return whole.with_columns(is_failed=pl.col("run").is_in(failed.to_list()))
+    """Return one row per run, also of those that failed: a kernel that panics must not pass because it has no
+    throughput."""
+    return summary.runs(table.with_columns(outcome=pl.lit(""))).with_columns(pl.col("throughput_mbps").fill_null(0))
 
 
 def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
@@ -91,13 +87,12 @@ def _apart(frames: Sequence[pl.DataFrame], name: str) -> list[str]:
 
 
 def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: float) -> Compared:
-    if not b:
-        return Compared(cell, statistics.median(a), None, (len(a), 0), None, None, FAILED)
     medians = statistics.median(a), statistics.median(b)
     interval = confidence.of_difference(a, b)
     if interval is None:
         return Compared(cell, *medians, (len(a), len(b)), None, None, TOO_FEW)
     low, high = interval
     margin = tolerance * medians[0]
-    verdict = WORSE if high < -margin else BETTER if low > margin else SAME
+    carries_nothing = medians[1] == 0 < medians[0]  # if four of five runs failed, the interval reaches to the fifth
+    verdict = WORSE if high < -margin or carries_nothing else BETTER if low > margin else SAME
     return Compared(cell, *medians, (len(a), len(b)), low, high, verdict)

@@ -30,8 +30,8 @@ def compare(
     """Compare the throughput of two datasets cell by cell; exit with status 1 if a cell is worse in B.
 
     A cell differs if the 95 % confidence interval (bootstrap) of the difference of the medians lies outside the
-    tolerance. A comparison needs three runs of the cell in each dataset. A cell of which all runs failed in B is worse,
-    too. Where no cell can be compared, the exit status is 2.
+    tolerance. A comparison needs three runs of the cell in each dataset. A run that failed in B carried nothing. Where
+    no cell can be compared, the exit status is 2.
     """
     from brobust.analysis import compare as comparing
     from brobust.dataset import Dataset
@@ -51,10 +51,12 @@ def compare(
                 Console().print_whole(_table(shown))
             listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
             print(f"{len(cells)} cells: {listed}")
+            if failed := datasets[1].runs().filter(outcome="failed")["run"].n_unique():
+                print(f"{failed} run(s) of B failed, and carried nothing")
             for name, dataset in zip("AB", datasets, strict=True):
                 if unfaithful := dataset.runs().filter(outcome="unfaithful")["run"].n_unique():
                     print(f"{unfaithful} run(s) of {name} {UNFAITHFUL}")
-    if counts[comparing.WORSE] or counts[comparing.FAILED]:
+    if counts[comparing.WORSE]:
         raise typer.Exit(1)
     if counts[comparing.TOO_FEW] == len(cells):  # else a test with too few runs would pass whatever happens
         raise BadInput(
@@ -75,6 +77,5 @@ def _table(cells: list[Compared]) -> Table:
         between = "" if cell.low is None or cell.high is None else f"{cell.low:+.2f} to {cell.high:+.2f}"
         values = [axis_value(axis, cell.cell[axis]) for axis in axes]
         runs = f"{cell.runs[0]}, {cell.runs[1]}"
-        second = "-" if cell.second is None else f"{cell.second:.2f}"
-        out.add_row(*values, f"{cell.first:.2f}", second, between, runs, cell.verdict)
+        out.add_row(*values, f"{cell.first:.2f}", f"{cell.second:.2f}", between, runs, cell.verdict)
     return out

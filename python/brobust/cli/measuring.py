@@ -147,11 +147,12 @@ def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
     ok = summary.runs(table.filter(pl.col("outcome") == "ok")).select(of_cell)  # as the table has it
     failed = table.filter(pl.col("outcome") == "failed").unique("run").with_columns(throughput_mbps=0.0).select(of_cell)
     medians = dict(pl.concat([ok, failed]).group_by("scenario").agg(pl.median("throughput_mbps")).iter_rows())
-    slow = [one for one in grid.scenarios if one.hash not in ok["scenario"] or medians[one.hash] * 1e6 < bound]
+    have_ok = set(ok["scenario"])
+    slow = [one for one in grid.scenarios if one.hash not in have_ok or medians[one.hash] * 1e6 < bound]
     if slow:
         first = slow[0]
         carried = "nothing, since no run is ok"
-        if first.hash in ok["scenario"]:
+        if first.hash in have_ok:
             carried = f"{units.show_measured(medians[first.hash], 6)} Mbit/s"
             if number := failed.filter(scenario=first.hash).height:
                 carried += f" (runs that failed, which carried nothing: {number})"
