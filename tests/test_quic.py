@@ -208,9 +208,13 @@ class TestQlog:
             taken = qlog.samples([self.EVENTS[1].replace(b"12.5", written), self.EVENTS[1]], began_s=1)
             assert taken["time_s"].to_list() == [1.0], written
 
-    def test_times_may_be_differences(self) -> None:
-        head = b'\x1e{"trace": {"common_fields": {"time_format": "delta"}}}\n'
-        assert qlog.samples([head, *self.EVENTS], began_s=0)["time_s"].to_list() == pytest.approx([0.0125, 0.0265])
+    @pytest.mark.parametrize(("name", "times"), [
+        ("delta", [0.0125, 0.0265]), ("relative_to_previous_event", [0.0125, 0.0265]),
+        ("relative", [0.0105, 0.012]), ("relative_to_epoch", [0.0105, 0.012]),
+    ])  # fmt: skip
+    def test_times_may_be_differences(self, name: str, times: list[float]) -> None:
+        head = b'\x1e{"trace": {"common_fields": {"time_format": "%s"}}}\n' % name.encode()
+        assert qlog.samples([head, *self.EVENTS], began_s=0)["time_s"].to_list() == pytest.approx(times)
 
     def test_at_intervals_the_last_counts(self) -> None:
         taken = qlog.at_intervals(qlog.samples(list(self.EVENTS), began_s=0), 0.01)

@@ -18,6 +18,8 @@ BYTES = {
     "congestion_window": "cwnd_packets", "ssthresh": "ssthresh_packets", "bytes_in_flight": "inflight_packets",
 }  # fmt: skip
 RATES = {"pacing_rate": "pacing_rate_mbps", "cf_delivery_rate": "delivery_rate_mbps"}
+# What the format calls times since the event before: in older drafts, and in newer ones.
+SINCE_THE_LAST = ("delta", "relative_to_previous_event")
 MAX_NUMBER = 2.0**64
 TIMES = {"min_rtt": "min_rtt_ms", "smoothed_rtt": "srtt_ms", "latest_rtt": "rtt_ms"}
 
@@ -83,7 +85,7 @@ def _events(records: list[bytes]) -> Iterator[tuple[float, str, dict[str, Any]]]
             continue
         if isinstance(trace := event.get("trace"), dict):
             common = trace.get("common_fields")
-            adds = isinstance(common, dict) and "delta" in str(common.get("time_format", ""))
+            adds = isinstance(common, dict) and common.get("time_format") in SINCE_THE_LAST
         elif (time := _number(event.get("time"))) is not None and isinstance(event.get("data"), dict):
             time_ms = time + (time_ms if adds else 0)
             yield time_ms, str(event.get("name", "")), event["data"]
