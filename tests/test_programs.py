@@ -28,7 +28,7 @@ SENDER, RECEIVER = "paced_sender {receiver} {port} 10 1200 {seconds}", "counting
 
 def compiled(to: Path, source: str, *options: str) -> Path:
     """Return a program made of C: of a file of tests/programs, or of the text itself."""
-    text = (SOURCES / f"{source}.c").read_text() if (SOURCES / f"{source}.c").exists() else source
+    text = (SOURCES / f"{source}.c").read_text() if source.isidentifier() else source
     subprocess.run(["gcc", "-O1", "-x", "c", "-", "-o", str(to), *options], input=text, text=True, check=True)
     return to
 
@@ -346,6 +346,33 @@ class TestRuns:
         assert result.connections["protocol"].to_list() == ["tcp", "tcp"] and result.runs["retransmits"][0] is not None
         bulk = result.connections.sort("received_bytes")["connection"].to_list()[-1]
         assert result.samples.filter(connection=bulk)["bandwidth_estimate_mbps"].max() > 15
+
+    def test_a_repair_that_the_program_does_not_have_is_not_tried(self, directory: Path) -> None:
+        """The control is the program's own: it knows nothing of those that the kernel has."""
+        code = """
+        #include <arpa/inet.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <time.h>
+        #include <unistd.h>
+        int main(int count, char **words)
+        {
+            static char payload[1200];
+            struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(words[3]))};
+            int udp = socket(AF_INET, SOCK_DGRAM, 0);
+            time_t end = time(0) + 1;
+            if (strcmp(words[1], "bbr"))
+                return fprintf(stderr, "no control %s\\n", words[1]), 2;
+            inet_pton(AF_INET, words[2], &to.sin_addr);
+            while (time(0) <= end) /* what it was late by is lost */
+                sendto(udp, payload, 1200, 0, (void *)&to, sizeof(to)), usleep(1000);
+            return 0;
+        }"""
+        compiled(directory / "own_controls", code)
+        result = run("own_controls {cc} {receiver} {port}", flows=[{"cc": "bbr"}], contention={"share": 0.25})
+        found = result.explain()
+        assert "The cause is the CPU" in found and " with --share 1" in found and "bbr_steady" not in found
 
     def test_the_command_line_shows_what_programs_printed(self, tmp_path: Path) -> None:
         (tmp_path / "own.toml").write_text(

@@ -437,6 +437,43 @@ def test_a_run_of_a_vm_has_timeslices_from_before_its_traffic_and_can_record_no_
     assert "`brobust run --samples 10ms` does" in explanation.sentences(found)[-1]
 
 
+def test_of_a_flow_of_udp_only_what_its_program_may_tell_is_asked_for() -> None:
+    """Nobody else knows what it has in flight, and no packet says what its peer admits."""
+
+    def last_words(traffic: str, **more: Any) -> str:
+        programs = {"programs": {"sender": "a", "receiver": "b"}} if traffic == "programs" else {}
+        given = {"traffic": traffic, "flows": [{"cc": "bbr"}], "contention": {"share": 0.5}, **programs, **more}
+        (requested,) = Grid({"kernel": "virtual-6.12", **given}).runs()
+        found = api.explain(
+            Result(requested, Measured(made_up.rows(requested, throughput_mbps=5.0, effective_share=0.5))),
+            requested, tries=False,
+        )  # fmt: skip
+        return explanation.sentences(found)[-1]
+
+    for traffic in ("programs", "quic:quinn"):
+        words = r"What would show the application was not recorded; `brobust run --samples ack` takes it from the qlog "
+        assert re.match(words, last_words(traffic))
+        assert last_words(traffic, samples="ack").startswith("Nothing was tried")  # it was asked for, and wrote none
+    assert last_words("quic:s2n-quic").startswith("Nothing was tried")
+    assert "receiver's window was not recorded; `brobust run --samples ack --packets` does" in last_words("brobust")
+
+
+def test_a_window_that_was_never_full_limits_nothing() -> None:
+    """A QUIC stack's pacer keeps the data, and its window grows."""
+    given = {"kernel": "virtual-6.12", "traffic": "quic:quinn", "flows": [{"cc": "cubic"}], "samples": "ack"}
+    (requested,) = Grid({**given, "contention": {"share": 0.5}}).runs()
+    rows = made_up.rows(requested, throughput_mbps=5.0, effective_share=0.5)
+    for in_flight, limits in ((27, False), (480, True)):
+        samples = [
+            {"run": requested.id, "flow": 0, "time_s": second / 10, "cwnd_packets": 490,
+             "inflight_packets": in_flight if second % 5 else 1}
+            for second in range(100)
+        ]  # fmt: skip
+        found = api.explain(Result(requested, Measured(rows, samples=samples)), requested, tries=False)
+        said = "What limits it now is its congestion window, 490 packets in the median."
+        assert (said in explanation.sentences(found)) == limits
+
+
 def _path(**more: Any) -> dict[str, Any]:
     return {"bandwidth": "20mbit", "rtt": "20ms", "buffer": "4bdp", **more}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from brobust import backends, units
 from brobust.analysis import summary
 from brobust.backends.base import Backend, in_threads
+from brobust.backends.support import program_knows_cc
 from brobust.dataset import Measured, OfRun, columns_of, frame
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.lazily import pl
@@ -259,6 +260,8 @@ def _tried(requested: Run, flow: int, changes: Collection[Change], backend: Back
             backends.check([changed.scenario], jobs=1)
             measured = backend.measure(changed)
         except RunFailed:
+            if "cc" in fields.get("flows", {}) and program_knows_cc(requested.scenario):
+                return option, None  # the program has no such control
             raise
         except BrobustError:  # the kernel has no such control, or the fields do not go together
             return option, None

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from brobust import units
+from brobust import quic, units
 from brobust.analysis import departures, oracle, summary
 from brobust.analysis.cells import FULL
 from brobust.dataset import OfRun, captures
@@ -31,6 +31,8 @@ MOSTLY = 0.5
 OFTEN = 0.2
 # Random losses of fewer packets than this slow no congestion control down on the paths that are measured here.
 SOME = 1e-4
+# A window is full, if so much of it is in flight.
+NEARLY = 0.75
 # The CPU is away, if for so much of the time; it is busy, if for so much.
 AWAY, BUSY = 0.05, 0.9
 
@@ -87,7 +89,7 @@ class Explanation:
     missed: Missed | None = None
     collapse: Collapse | None = None
     cwnd_packets: float | None = None
-    """The median congestion window in the second half."""
+    """The median congestion window in the second half, if what was in flight has filled it."""
     pacing_rate_mbps: float | None = None
     """The median pacing rate in the second half, of a control that paces: one that shows a bandwidth estimate."""
     tried: dict[str, float] = field(default_factory=dict)
@@ -103,6 +105,8 @@ class Explanation:
     bandwidth_changes: bool = False
     """Whether the bandwidth changes in the flow's time."""
     backend: str = "virtual"
+    is_of_udp: bool = False
+    """Whether programs carry it without TCP, as QUIC stacks do."""
 
 
 def explain(
@@ -209,6 +213,8 @@ class _Facts:
         signs = {name: found for name, rule in RULES.items() if (found := rule(self)) is not None}
         has = {"samples": not self.samples.is_empty(), "packets": self.run.pcap is not None}
         can_be_recorded = {"samples": True, "packets": row["backend"] == "virtual"}
+        if self.is_of_udp:  # only its program knows its state, and what the peer admits it tells nobody
+            can_be_recorded = {"samples": row["samples_ms"] is None and self.may_have_samples, "packets": False}
         unseen = [name for name, of in NEEDS.items() if name not in signs and can_be_recorded[of] and not has[of]]
         if self.is_asked and "application" in unseen:
             unseen.remove("application")
@@ -216,16 +222,28 @@ class _Facts:
         return Explanation(
             row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"],
             self.possible_mbps(row["start_s"]), self.part, signs, unseen, causes, self.oracle_mbps, self.missed(),
-            self.collapse(), _median(self.late["cwnd_packets"]),
+            self.collapse(), self.full_window_packets(),
             _median(self.late["pacing_rate_mbps"]) if self.is_paced else None,
             requests=row["requests"], request_ms=row["request_median_ms"],
-            bandwidth_changes=self.bandwidth_mbps is None, backend=row["backend"],
+            bandwidth_changes=self.bandwidth_mbps is None, backend=row["backend"], is_of_udp=self.is_of_udp,
         )  # fmt: skip
 
     @property
     def is_asked(self) -> bool:
         """Whether programs asked for what the flow carries. It then has many connections."""
         return self.row["requests"] is not None
+
+    @property
+    def is_of_udp(self) -> bool:
+        """Whether programs carry the flow without TCP."""
+        of_flow = self.run.connections.filter(pl.col("flow") == self.row["flow"])
+        return self.row["traffic"] not in ("brobust", "iperf3") and "tcp" not in of_flow["protocol"]
+
+    @property
+    def may_have_samples(self) -> bool:
+        """Whether the program of a flow of UDP may write qlog, and where that is read."""
+        stack = quic.STACKS.get(self.row["traffic"].removeprefix(quic.PREFIX).split()[0])
+        return self.row["backend"] == "virtual" and (stack is None or stack.qlog is not None)
 
     @property
     def part(self) -> float:
@@ -274,6 +292,13 @@ class _Facts:
             return None
         link = self.bandwidth_mbps, row["buffer_bytes"], self.half_s, self.end_s
         return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
+
+    def full_window_packets(self) -> float | None:
+        """Return the median congestion window in the second half; None if it was seldom near full: a QUIC stack's own
+        pacer may be what keeps the data. Samples are taken when ACKs have made room, or the CPU was away."""
+        window = _median(self.late["cwnd_packets"])
+        most = self.late["inflight_packets"].quantile(0.9)
+        return window if window is not None and most is not None and most >= NEARLY * window else None
 
     def missed(self) -> Missed | None:
         """Return the departures that fell into off-times (departures.missed), of the flow's time."""

@@ -148,6 +148,12 @@ def _tried(found: Explanation) -> Iterator[str]:
 def _unseen(found: Explanation) -> Iterator[str]:
     if found.unseen and (not found.causes or found.not_tried):
         names = _listed([NAMES[name] for name in found.unseen])
+        if found.is_of_udp:
+            yield (
+                f"What would show {names} was not recorded; `brobust run --samples ack` takes it from the qlog of the "
+                "flow's program, if that writes some."
+            )
+            return
         options = "--samples ack --packets" if found.backend == "virtual" else "--samples 10ms"
         yield f"What would show {names} was not recorded; `brobust run {options}` does."
 
