@@ -14,6 +14,8 @@ import polars as pl
 import pytest
 
 import brobust
+from brobust.backends import virtual
+from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
 from brobust.host import libraries
 from brobust.report import trace
@@ -196,6 +198,34 @@ class TestRefusals:
         for other in ({"traffic": "iperf3"}, {"backend": "vm"}):
             with pytest.raises(BadInput, match=r"programs\.sender"):
                 Grid.from_flags({**given, **other})
+
+
+class TestLastWords:
+    @pytest.mark.parametrize(
+        ("printed", "words"),
+        [
+            (
+                "error: once more\n\nthread 'main' (19) panicked at src/main.rs:5:9:\nno route\nnote: run with `RUST_",
+                "thread 'main' (19) panicked at src/main.rs:5:9: no route",
+            ),
+            ("begun\npanic: no route\n\ngoroutine 1 [running]:\nmain.main()\n\t/main.go:2 +0x28\n", "panic: no route"),
+            ("error: unexpected argument '--rat'\n\n  tip: '--rate'\n\nFor more information, try '--help'.\n",
+             "error: unexpected argument '--rat'"),
+            ("Traceback (most recent call last):\n  File \"a.py\", line 1\nOSError: no route\n\n", "OSError: no route"),
+            ("\n\n", ""),
+        ],
+    )  # fmt: skip
+    def test_what_follows_the_reason_is_not_the_reason(self, printed: str, words: str) -> None:
+        assert virtual._last_words(printed.encode()) == words
+
+    def test_a_program_without_memory_is_not_answered_with_a_console(self) -> None:
+        killed = {
+            "at_receiver": False, "flow": 0, "words": ["/bin/a"], "errno": 0, "ended_ns": 10**9, "status": 9,
+            "stdout": b"", "stderr": b"", "console": "262144 pages RAM; Out of memory: Killed process 19 (a)",
+        }  # fmt: skip
+        why = "killed by SIGKILL after 1.000 s; its kernel, of 1 GB with all files, had no memory left for it"
+        assert str(virtual._why_failed(killed)).endswith(why)
+        assert "console ends with: idle" in str(virtual._why_failed({**killed, "console": "idle"}))
 
 
 @pytest.mark.virtual
@@ -383,3 +413,19 @@ class TestRuns:
         options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "check": True}
         shown = subprocess.run([*command, "--out", "a"], **options)
         assert "sender: exit status 0 after" in shown.stdout and "stdout: sent 10" in shown.stdout
+
+    def test_what_the_programs_of_a_failed_run_printed_is_kept_and_shown(self, directory: Path, tmp_path: Path) -> None:
+        """Why a program has failed stands more often in what it printed than in its last line."""
+        code = 'puts("connected"); for (int i = 0; i < 999; i++) printf("0123456789"); return 3;'
+        compiled(directory / "gives_up", f"#include <stdio.h>\nint main(void) {{ {code} }}")
+        words = ["--sender-program", "gives_up", "--receiver-program", RECEIVER, "--duration", "1s", "--repeat", "1"]
+        command = [BROBUST, "run", *words, "--share", "1", "--out", str(tmp_path / "data")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1 and "ended with status 3" in done.stderr
+        assert (
+            "sender: exit status 3 after 0.000 s: /bin/gives_up\n  stdout: connected\n  stdout: 012345678"
+            in done.stdout
+        )
+        assert "... (9990 letters)\n" in done.stdout and "ended before 90%" not in done.stdout
+        kept = Dataset.open(tmp_path / "data").programs().filter(end="sender")
+        assert kept["stdout"].to_list() == ["connected\n" + "0123456789" * 999] and kept["exit_status"].to_list() == [3]

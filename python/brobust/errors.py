@@ -62,11 +62,11 @@ class HostLost(CutShort):
 
 class RunFailed(BrobustError):
     """One run could not be measured. Its record gets the outcome `failed`, and `columns` with what is known of the run
-    nevertheless; the series goes on."""
+    nevertheless; the series goes on. `programs`: rows of the table programs, where one of these is the reason."""
 
-    def __init__(self, reason: str, **columns: Any):
+    def __init__(self, reason: str, programs: Sequence[dict[str, Any]] = (), **columns: Any):
         super().__init__(reason)
-        self.columns = columns
+        self.columns, self.programs = columns, programs
 
 
 class GuestDied(RunFailed):

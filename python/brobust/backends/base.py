@@ -54,7 +54,7 @@ def measured(backend: Backend, run: Run) -> Measured:
     try:
         return backend.measure(run)
     except RunFailed as failure:
-        return failed(run, str(failure), started, failure.columns)
+        return failed(run, str(failure), started, failure.columns, failure.programs)
     except CutShort:
         raise
     except Exception as error:  # an error in one run must not end the series

@@ -11,6 +11,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import shlex
 import signal
 import threading
@@ -257,12 +258,8 @@ def _from_iperf3(run: Run, ended: list[dict[str, Any]], rows: list[dict[str, Any
 
 
 def _programs(run: Run, ended: list[dict[str, Any]], commands: programs.Commands) -> list[dict[str, Any]]:
-    """Return what became of the programs; raise RunFailed if one of them failed."""
+    """Return what became of the programs; raise RunFailed, with these rows, if one of them failed."""
     rows = []
-    # If one fails, the other end's may fail for that reason.
-    for one in sorted(ended, key=lambda one: one["ended_ns"] or 0):
-        if (why := _why_failed(one)) is not None:
-            raise RunFailed(why)
     for one in ended:
         has_ended, number = one["ended_ns"] is not None, one["status"] & 0x7F
         rows.append(
@@ -280,6 +277,10 @@ def _programs(run: Run, ended: list[dict[str, Any]], commands: programs.Commands
                 "stderr": one["stderr"].decode(errors="replace"),
             }
         )
+    # If one fails, the other end's may fail for that reason.
+    for one in sorted(ended, key=lambda one: one["ended_ns"] or 0):
+        if (why := _why_failed(one)) is not None:
+            raise RunFailed(why, rows)
     return rows
 
 
@@ -293,15 +294,43 @@ def _why_failed(one: dict[str, Any]) -> str | None:
     if one["ended_ns"] is None or one["status"] == 0:
         return None
     number = one["status"] & 0x7F
-    last = (one["stderr"].strip() or one["stdout"].strip()).decode(errors="replace").splitlines()
-    said = f": {last[-1][:300]}" if last else ""
+    words = _last_words(one["stderr"]) or _last_words(one["stdout"])
+    said = f": {words}" if words else ""
     seconds = one["ended_ns"] / 1e9
     after = f"after {seconds:.3f} s" if seconds >= 0 else f"{-seconds:.3f} s before the run"
     if number:
-        # The kernel kills a program for which it has no memory, and says so.
-        console = f"; its kernel's console ends with: {one['console']}" if number == signal.SIGKILL else ""
+        console = _why_killed(one["console"]) if number == signal.SIGKILL else ""
         return f"{name} was killed by {_signal(number)} {after}{said}{console}"
     return f"{name} ended with status {one['status'] >> 8} {after}{said}"
+
+
+# How what ends a program begins in what Rust, Go and most tools of the command line print. It need not be the last
+# line: hints, usage and a trace follow it.
+TELLING = re.compile(r"(thread '.*' .*panicked at |panic: |fatal error: |error: )")
+MAX_WORDS = 300  # letters of what a program said last
+
+
+def _last_words(printed: bytes) -> str:
+    """Return the line of what a program printed that says best why it ended, else the last one; nothing if there is
+    none."""
+    lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    telling = [number for number, line in enumerate(lines) if TELLING.match(line)]
+    if not telling:
+        return lines[-1][:MAX_WORDS]
+    found = lines[telling[-1]]
+    if found.startswith("thread ") and found.endswith(":"):  # Rust says where, and then what
+        found = " ".join(lines[telling[-1] : telling[-1] + 2])
+    return found[:MAX_WORDS]
+
+
+def _why_killed(console: str) -> str:
+    """Return what the console of a program's kernel says of a SIGKILL, with which this ends a program for which it has
+    no memory."""
+    if "Out of memory: " in console:
+        return "; its kernel, of 1 GB with all files, had no memory left for it"
+    return f"; its kernel's console ends with: {console}"
 
 
 def _signal(number: int) -> str:

@@ -93,7 +93,7 @@ def find(dataset: Dataset, beginning: str | None) -> OneRun:
         found = found.filter(pl.col("run") == beginning)
     run, outcome, reason = found.select("run", "outcome", "reason").row(0)
     if outcome == "failed":
-        raise BadInput(f"run {run} failed: {reason}; nothing of it was recorded")
+        raise BadInput(f"run {run} failed: {reason}; nothing of it was measured")
     return OneRun(dataset, run)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -92,11 +92,18 @@ def flow_columns(scenario: Scenario) -> list[dict[str, Any]]:
     return [{"flow": number, **columns} for number, columns in enumerate(flows)]
 
 
-def failed(run: Run, reason: str, started: datetime, known: Mapping[str, Any] | None = None) -> Measured:
+def failed(
+    run: Run,
+    reason: str,
+    started: datetime,
+    known: Mapping[str, Any] | None = None,
+    programs: Sequence[dict[str, Any]] = (),
+) -> Measured:
     """Return the record of a run that could not be measured: one row per flow, without figures. `known`: columns that
-    are known nevertheless."""
+    are known nevertheless; `programs`: what its programs printed, where that is known."""
     outcome = {**(known or {}), "outcome": "failed", "reason": reason, "started_at": started}
-    return Measured([{**scenario_columns(run), **columns, **outcome} for columns in flow_columns(run.scenario)])
+    rows = [{**scenario_columns(run), **columns, **outcome} for columns in flow_columns(run.scenario)]
+    return Measured(rows, programs=list(programs))
 
 
 def _is_per_flow(row: Field) -> bool:

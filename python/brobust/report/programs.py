@@ -11,6 +11,7 @@ from brobust.lazily import pl
 MAX_RUNS = 3  # with more, what they printed is only in the dataset
 THROUGH = 0.9  # part of a run: a program that ended earlier did not end with it
 MAX_LINES = 5  # of each program's standard output, and of its standard error
+MAX_LETTERS = 400  # of a line; a terminal that wraps is not to be filled by one
 
 
 def shown(dataset: Dataset) -> Iterator[str]:
@@ -33,13 +34,17 @@ def shown(dataset: Dataset) -> Iterator[str]:
                 lines = program[stream].splitlines()
                 if len(lines) > MAX_LINES:
                     yield f"  {stream}: ... ({len(lines) - MAX_LINES} lines before)"
-                yield from (f"  {stream}: {line}" for line in lines[-MAX_LINES:])
+                yield from (f"  {stream}: {_cut(line)}" for line in lines[-MAX_LINES:])
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LETTERS else f"{line[:MAX_LETTERS]}... ({len(line)} letters)"
 
 
 def _short(programs: pl.DataFrame, runs: pl.DataFrame) -> Iterator[str]:
     """Yield a sentence if programs were through long before their runs were: of a download that took half of its run
     the throughput would be half of what was carried."""
-    durations = runs.select("run", "duration_s").unique("run")
+    durations = runs.filter(pl.col("outcome") != "failed").select("run", "duration_s").unique("run")
     ended = programs.join(durations, on="run").filter(pl.col("ended_s").is_between(0, THROUGH * pl.col("duration_s")))
     if count := ended["run"].n_unique():
         yield (
