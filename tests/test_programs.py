@@ -163,6 +163,20 @@ class TestRefusals:
             ({"receiver": None}, r"programs\.receiver: there is no program at the receiver"),
             ({"files": ["no-such-file"]}, r"'no-such-file' does not exist in /.*, from where"),
             ({"files": ["../cert.pem"]}, r"programs\.files: '\.\./cert\.pem' is not below this directory"),
+            ({"files": ["."]}, r"programs\.files: '\.' is all of this directory; name what the programs read of it"),
+            ({"files": ["/"]}, r"programs\.files: '/' is all of this machine; name what"),
+            (
+                {"sender": "./no-such-program"},
+                r"'\./no-such-program' was not found in /.*, from where this command was",
+            ),
+            (
+                {"sender": "RUST_LOG=debug paced_sender"},
+                r"which would set RUST_LOG=debug: write env RUST_LOG=debug PROGRAM",
+            ),
+            ({"sender": "~/paced_sender"}, r"which would know what ~/paced_sender is: give the path itself"),
+            ({"sender": "paced_sender | tee /tmp/log"}, r"which '\|' is for: write sh -c '\.\.\.', with the programs"),
+            ({"receiver": "cat >/tmp/log 2>&1"}, r"there is no shell, which '>/tmp/log' is for"),
+            ({"receiver": "sleep 1 && sleep 2"}, r"there is no shell, which '&&' is for"),
             ({"call_time": "0s"}, r"call_time: 0s is less than 100ns"),
         ],
     )
@@ -171,8 +185,20 @@ class TestRefusals:
             one = Grid.from_flags({"programs": {"sender": SENDER, "receiver": RECEIVER, **given}}).scenarios[0].programs
             programs.commands(one.sender or "", one.receiver or "", one.files)
 
+    def test_a_script_is_answered_with_what_starts_it(self, tmp_path: Path) -> None:
+        (tmp_path / "client.py").write_text("#!/usr/bin/env python3\n")
+        (tmp_path / "client.py").chmod(0o755)
+        words = (
+            r"is a script of /usr/bin/env python3; give .*: its interpreter, with the script behind it and among files"
+        )
+        with pytest.raises(BadInput, match=words):
+            programs.commands(str(tmp_path / "client.py"), RECEIVER, ())
+
     def test_what_stands_for_something_to_curl_or_a_shell_is_theirs(self) -> None:
-        for command in ("curl -w %{http_code} {sender}:{port}", "sh -c 'for i in 1 2; do echo ${i}; done'"):
+        for command in (
+            "curl -w %{http_code} {sender}:{port}", "sh -c 'for i in 1 2; do echo ${i}; done'",
+            "sh -c 'sleep 1 | cat > /dev/null 2>&1'", "curl {sender}/?a=1&b=2", r"awk '|' \> \"&&\" a<b>c",
+        ):  # fmt: skip
             given = {"programs": {"sender": "nginx", "receiver": command}}
             assert Grid.from_flags(given).scenarios[0].programs.receiver == command
 

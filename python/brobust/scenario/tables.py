@@ -341,10 +341,29 @@ class Programs(Table):
                 continue
             if not words:
                 yield f"{name} {command!r} names no program"
+            elif (instead := _for_a_shell(command, words[0])) is not None:
+                yield f"{name} {command!r}: there is no shell, {instead}"
             # %{...} is curl's, ${...} a shell's.
             for unknown in (word for word in re.findall(r"(?<![%$])\{(\w+)\}", command) if word not in PLACEHOLDERS):
                 known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
                 yield f"{name} {command!r}: {{{unknown}}} stands for nothing; there are {known}"
+
+
+# What a shell makes something of where it stands alone and is not quoted: pipes, several commands, redirections.
+OF_SHELLS = re.compile(r"(?<!\S)(?:\|\|?|&&?|;|\d?(?:<|>>?)\S*)(?!\S)")
+QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
+
+
+def _for_a_shell(command: str, first: str) -> str | None:
+    """Return what to write in place of what only a shell understands in a command; None if there is nothing. A program
+    would be given it as an argument."""
+    if re.match(r"[A-Za-z_]\w*=", first):
+        return f"which would set {first}: write env {first} PROGRAM, with the program among files"
+    if first.startswith(("~", "$")):
+        return f"which would know what {first} is: give the path itself"
+    if (found := OF_SHELLS.search(QUOTED.sub("q", command))) is not None:
+        return f"which {found[0]!r} is for: write sh -c '...', with the programs that it starts among files"
+    return None
 
 
 def _changes(name: str, changes: Changes, bounds_of: str) -> Iterator[str]:

@@ -141,7 +141,8 @@ def _packed(field: str, command: str, packed: dict[str, Path]) -> tuple[str, ...
         raise MissingSupport(f"{field}: {first} is not built, or of other files than are here now; run `{how}`")
     if found is None:
         what = "is not executable" if Path(first).is_file() else "was not found"
-        raise BadInput(f"{field}: the program {first!r} {what}; give a path, or a name that is in PATH")
+        where = f" in {_from_here()}" if "/" in first and not Path(first).exists() and first[0] != "/" else ""
+        raise BadInput(f"{field}: the program {first!r} {what}{where}; give a path, or a name that is in PATH")
     program = Path(found).resolve()
     name = f"bin/{Path(first).name}"
     _pack(field, name, program, packed)
@@ -160,7 +161,10 @@ def _pack_libraries(field: str, program: Path, packed: dict[str, Path]) -> None:
     try:
         needed = libraries.shared_libraries(program)
     except BadInput as refusal:
-        raise BadInput(f"{field}: {refusal}") from None
+        with program.open("rb") as content:
+            is_script = content.read(2) == b"#!"
+        instead = ": its interpreter, with the script behind it and among files" if is_script else ""
+        raise BadInput(f"{field}: {refusal}{instead}") from None
     for library, file in needed.items():
         _pack(field, library.lstrip("/") if "/" in library else f"{LIBRARIES}/{library}", file, packed)
 
@@ -177,10 +181,13 @@ def _given_files(files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
     seen = itertools.count(1)
     for given in files:
         path = Path(given)
-        if ".." in path.parts or not path.name:
+        if not path.name:
+            all_of = "this machine" if path.is_absolute() else "this directory"
+            raise BadInput(f"programs.files: {given!r} is all of {all_of}; name what the programs read of it")
+        if ".." in path.parts:
             raise BadInput(f"programs.files: {given!r} is not below this directory; give it as an absolute path")
         if not path.exists():
-            where = "" if path.is_absolute() else f" in {Path.cwd()}, from where this command was started"
+            where = "" if path.is_absolute() else f" in {_from_here()}"
             raise BadInput(f"programs.files: {given!r} does not exist{where}")
         if not path.is_dir() and not path.is_file():
             raise BadInput(f"programs.files: {given!r} is neither a file nor a directory")
@@ -189,6 +196,10 @@ def _given_files(files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
                 if not os.access(file, os.R_OK):
                     raise BadInput(f"programs.files: {str(file)!r} cannot be read")
                 yield str(file).lstrip("/"), file
+
+
+def _from_here() -> str:
+    return f"{Path.cwd()}, from where this command was started"
 
 
 def _below(directory: Path, seen: Iterator[int]) -> Iterator[Path]:
