@@ -16,6 +16,7 @@ import pytest
 import brobust as package
 from brobust import quic
 from brobust.errors import BadInput, MissingSupport
+from brobust.host.locks import locked
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed
 from brobust.quic import build, qlog
@@ -51,6 +52,11 @@ class TestStacks:
         ("given", "words"),
         [
             ({"traffic": "quic:nix"}, r"'quic:nix' names no QUIC stack; there are quic:quinn"),
+            ({"traffic": "quic:qinn"}, r"'quic:qinn' names no QUIC stack; did you mean quic:quinn\?"),
+            ({"traffic": "quic:quinn-h3"}, r"is no traffic, but a program for \[programs\]: brobust-quinn-h3 \(docs/"),
+            ({"traffic": "quinn gso=off"}, r"'quinn gso=off' is no traffic; did you mean quic:quinn\?"),
+            ({"traffic": "program"}, r"'program' is no traffic; did you mean programs\?"),
+            ({"traffic": "tcp"}, r"'tcp' is no traffic; there are brobust, iperf3, programs, quic:quinn"),
             ({"traffic": "quic:quinn gso=no"}, r"after quinn there may be gso=off, or nothing"),
             ({"traffic": "quic:quiche gso=off gso=on"}, r"after quiche there may be gso=off and txtime=on, or nothing"),
             ({"traffic": "quic:tquic gso=off"}, r"after tquic there may be nothing"),
@@ -63,6 +69,14 @@ class TestStacks:
     def test_what_it_does_not_have_is_refused(self, given: dict[str, Any], words: str) -> None:
         with pytest.raises(BadInput, match=words):
             package.run({"duration": "1s", **given})
+
+    def test_it_is_found_by_its_name_as_traffic_and_as_a_program(self) -> None:
+        assert quic.find("quic:quinn") is quic.find("quinn") is quic.STACKS["quinn"]
+        assert quic.find("brobust-pages") is quic.find("pages") is quic.WEB["brobust-pages"]
+        with pytest.raises(BadInput, match=r"'quinn-peacer' is not a QUIC stack .* knows; did you mean quinn-pacer\?$"):
+            quic.find("quinn-peacer")
+        with pytest.raises(BadInput, match=r"'msquic' is not a QUIC stack .* knows; there are quinn, s2n-quic, "):
+            quic.find("msquic")
 
     def test_gso_is_a_part_of_the_traffic(self) -> None:
         both = Grid.from_flags(
@@ -113,6 +127,23 @@ class TestBuild:
         assert {file.name for file in quic.directory("quinn").iterdir()} <= {
             "brobust-quinn", "built.json", "build.log", "lock",
         }  # fmt: skip
+
+    def test_who_waits_for_another_build_is_told_so(self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        stack, said = quic.STACKS["quinn"], []
+        quic.directory("quinn").mkdir(parents=True)
+        monkeypatch.setattr(build, "check", lambda stack: None)
+        with locked(quic.directory("quinn") / "lock"):
+
+            def told(line: str) -> None:
+                said.append(line)
+                raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                build.build(stack, told)
+        assert said == [f"quinn: waiting for process {os.getpid()}, which builds it"]
+        with pytest.raises(KeyboardInterrupt):
+            build.build(stack, told)
+        assert said[1].endswith(f"with cargo; its log is {nothing_built}/quic/quinn/build.log")
 
     @pytest.mark.parametrize("cache", ["a directory of {mine}, 'quoted'", "relative"])
     def test_it_runs_from_wherever_the_cache_is(

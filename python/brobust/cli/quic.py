@@ -17,7 +17,7 @@ app = group("Build and list QUIC stacks, which send and receive in virtual time.
 @app.command("build")
 def build(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Such as quinn. [default: all of them]")
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Such as quinn. [default: every stack]")
     ] = None,
 ) -> None:
     """Build QUIC stacks from their released packages, fetched with cargo and go. This does not need root."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, meant
 from brobust.host.cache import cache_directory
 from brobust.host.locks import refuse_foreign_to_root
 from brobust.kernels import our_files
@@ -216,9 +216,16 @@ WEB = {
 def find(name: str) -> Stack:
     """Return the stack or the program of HTTP of this name, or refuse the name."""
     every = STACKS | {one.name: one for one in WEB.values()}
-    if name not in every:
-        raise BadInput(f"{name!r} is not a QUIC stack that brobust knows; there are {', '.join(every)}")
-    return every[name]
+    found = WEB.get(name) or every.get(name.removeprefix(PREFIX))  # as commands and as traffic have it
+    if found is None:
+        raise BadInput(f"{name!r} is not a QUIC stack that brobust knows; {_those_that_there_are(name, every)}")
+    return found
+
+
+def _those_that_there_are(name: str, known: Collection[str], prefix: str = "") -> str:
+    """Return what a refused name was probably meant to be, else all names."""
+    near = meant(name.removeprefix(PREFIX), known)
+    return f"did you mean {prefix}{near}?" if near else f"there are {', '.join(f'{prefix}{one}' for one in known)}"
 
 
 def web_program(name: str) -> str | None:
@@ -248,8 +255,12 @@ def of_traffic(traffic: str) -> tuple[Stack, tuple[str, ...]] | None:
 def traffic(given: object) -> str:
     """Return a stack as traffic in the one way of writing it; refuse what names none."""
     name, *words = str(given).removeprefix(PREFIX).split() or [""]
+    if f"brobust-{name}" in WEB:
+        raise ValueError(
+            f"{str(given)!r} is no traffic, but a program for [programs]: brobust-{name} (docs/servers.md)"
+        )
     if name not in STACKS:
-        raise ValueError(f"{str(given)!r} names no QUIC stack; there are {', '.join(NAMES)}")
+        raise ValueError(f"{str(given)!r} names no QUIC stack; {_those_that_there_are(name, STACKS, PREFIX)}")
     rule, words = _rule(STACKS[name], words)
     switches = STACKS[name].switches
     known = [f"{switch}={value}" for switch in switches for value in ("on", "off")]

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from brobust import files
 from brobust.errors import MissingSupport
 from brobust.host import children
 from brobust.host.cache import cache_directory, scratch_beside
-from brobust.host.locks import locked, refuse_foreign_to_root
+from brobust.host.locks import Locked, locked, refuse_foreign_to_root
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed, check_room
 from brobust.quic import PACER, Stack, directory
@@ -46,13 +48,13 @@ def build(stack: Stack, note: Callable[[str], None]) -> float:
     files.make_directory(kept)
     refuse_foreign_to_root(kept, cache_directory())
     began = time.monotonic()
-    with locked(kept / "lock", seconds=3600), scratch_beside(stack.program) as scratch:
+    with _alone(stack, note), scratch_beside(stack.program) as scratch:
         if stack.state == "built":  # another process was faster
             return 0
-        note(f"{stack.name}: building {stack.package} {stack.version} with {stack.tool}")
+        log = kept / "build.log"
+        note(f"{stack.name}: building {stack.package} {stack.version} with {stack.tool}; its log is {log}")
         sources = stack.sources
         tree = our_files.copy(sources, scratch / "tree")
-        log = kept / "build.log"
         log.unlink(missing_ok=True)
         command, variables, program = _command(stack, scratch / "made")
         variables = {**variables, "TMPDIR": str(scratch)}  # go leaves its directory there when it is interrupted
@@ -63,6 +65,19 @@ def build(stack: Stack, note: Callable[[str], None]) -> float:
         program.replace(stack.program)
         files.write(kept / "built.json", json.dumps(about))
     return time.monotonic() - began
+
+
+@contextmanager
+def _alone(stack: Stack, note: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other process builds this stack, and say so."""
+    lock = directory(stack.name) / "lock"
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(lock, seconds=0))
+        except Locked as by:
+            note(f"{stack.name}: waiting for {by.holder}, which builds it")
+            held.enter_context(locked(lock, seconds=math.inf))
+        yield
 
 
 def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Path]:

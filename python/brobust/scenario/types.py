@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 from brobust import drivers, quic, units
 from brobust.drivers import schedules
 from brobust.drivers.modelled import MODELLED, Modelled
+from brobust.errors import meant
 from brobust.scenario import specs
 
 
@@ -109,7 +110,11 @@ def _traffic(given: object) -> str:
         return str(given)
     if str(given).startswith(quic.PREFIX):
         return quic.traffic(given)
-    raise ValueError(f"{str(given)!r} is not one of brobust, iperf3, programs, {', '.join(quic.NAMES)}")
+    known = ["brobust", "iperf3", "programs", *quic.NAMES]
+    name = (str(given).lower().split() or [""])[0]
+    near = f"{quic.PREFIX}{name}" if name in quic.STACKS else meant(name, known)
+    instead = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
+    raise ValueError(f"{str(given)!r} is no traffic; {instead}")
 
 
 Traffic = Annotated[str, BeforeValidator(_traffic)]
