@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -429,6 +431,53 @@ class TestRuns:
         result = run("own_controls {cc} {receiver} {port}", flows=[{"cc": "bbr"}], contention={"share": 0.25})
         found = result.explain()
         assert "The cause is the CPU" in found and " with --share 1" in found and "bbr_steady" not in found
+
+    @pytest.mark.skipif(
+        not all(shutil.which(one) or Path(one).is_dir() for one in ("gdb", "/usr/lib/python3.11", "/usr/share/gdb")),
+        reason="the page's example is for Debian 12 with gdb",
+    )
+    def test_a_program_runs_under_gdb_as_the_page_shows(self, directory: Path) -> None:
+        page = (Path(__file__).parents[1] / "docs/programs.md").read_text()
+        example = tomllib.loads(re.sub("^    ", "", page[page.index('    sender = "gdb ') :], flags=re.MULTILINE))
+        own = str(directory / "paced_sender")
+        command = example["sender"].replace(
+            "/root/my-client {receiver} {port}", f"{own} {{receiver}} {{port}} 10 1200 0.1"
+        )
+        files = {"files": [file.replace("/root/my-client", own) for file in example["files"]]}
+        printed = run(command, programs=files).programs.filter(end="sender")["stdout"][0]
+        assert own in command and re.search(r"^#0 .* sendmsg \(\)$", printed, re.MULTILINE) and "sent 105 " in printed
+
+    def test_qlog_that_a_program_can_only_write_into_a_file_is_printed_as_its_page_says(
+        self, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Standard output is no file that could be opened: not by /proc/self/fd/1 either."""
+        code = """
+        FILE *qlog = fopen(words[3], "w");
+        if (!qlog)
+            return perror(words[3]), 1;
+        if (fork())
+            execl("/paced_sender", "paced_sender", words[1], words[2], "10", "1200", "0.5", NULL);
+        for (int ms = 0; ms < 500; ms += 10)
+            usleep(10000), fprintf(qlog, "\\x1e{\\"time\\": %d, \\"name\\": \\"recovery:metrics_updated\\", "
+                                         "\\"data\\": {\\"congestion_window\\": 14480}}\\n", ms);
+        return 0;"""
+        compiled(
+            directory / "writes_qlog",
+            f"#include <stdio.h>\n#include <unistd.h>\nint main(int n, char **words) {{ {code} }}",
+        )
+        monkeypatch.chdir(tmp_path)
+        for program in ("paced_sender", "writes_qlog"):
+            shutil.copy(directory / program, program)
+        page = (Path(__file__).parents[1] / "docs/quic.md").read_text().replace("\n", " ")
+        (given,) = re.findall(
+            r"`sh -c '\./my-client --qlog (/tmp/q) \.\.\.; cat /tmp/q'`.* \(`files`: \./my-client, /bin/cat\)", page
+        )
+        command = f"sh -c './writes_qlog {{receiver}} {{port}} {given}; sleep 0.2; cat {given}'"
+        files = {"files": ["./writes_qlog", "/bin/cat", "/bin/sleep", "paced_sender"]}
+        result = run(command, programs=files, samples="ack")
+        assert result.samples["cwnd_packets"].to_list() == [10] * 50
+        with pytest.raises(RunFailed, match="/proc/self/fd/1: No such device or address"):
+            run("writes_qlog {receiver} {port} /proc/self/fd/1", programs=files)
 
     def test_the_command_line_shows_what_programs_printed(self, tmp_path: Path) -> None:
         (tmp_path / "own.toml").write_text(
