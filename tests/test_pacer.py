@@ -92,13 +92,40 @@ def test_the_example_prints_what_its_page_shows(tmp_path: Path) -> None:
     assert shown and printed == shown[1]
 
 
+@pytest.mark.parametrize(
+    "options", [("g++", "-std=c++11"), ("g++", "-std=c++20"), ("clang++", "-std=c++17")], ids=" ".join
+)
+def test_cpp_takes_the_headers(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Half of the QUIC stacks are of C++."""
+    warnings = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{CRATE}", f"-I{ROOT / 'cc'}")
+    command = [*options, *warnings, "-o", tmp_path / "example", "-x", "c++", CRATE / "example.c"]
+    subprocess.run(command, check=True)
+    printed = subprocess.run([tmp_path / "example"], capture_output=True, text=True, check=True).stdout
+    assert printed.endswith("kept:      3310800 bytes\n")
+
+
+def test_the_readme_of_the_crate_compiles_as_it_stands(tmp_path: Path) -> None:
+    manifest, code = re.findall(
+        r"^```(?:toml|rust)\n(.*?)^```$", (CRATE / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (tmp_path / "brobust").symlink_to(ROOT)
+    (tmp_path / "stack/src").mkdir(parents=True)
+    about = '[package]\nname = "stack"\nversion = "0.1.0"\nedition = "2021"\n\n'
+    (tmp_path / "stack/Cargo.toml").write_text(about + manifest)
+    (tmp_path / "stack/src/main.rs").write_text(f"fn main() {{\n{code}}}\n")
+    command = ["cargo", "run", "--offline", "--quiet", "--target-dir", tmp_path / "target"]
+    subprocess.run(command, cwd=tmp_path / "stack", check=True)
+
+
 def test_the_package_of_the_crate_has_all_that_its_header_and_its_tests_need(tmp_path: Path) -> None:
+    readme = (CRATE / "README.md").read_text()
     options = ["--offline", "--no-verify", "--allow-dirty", "--quiet", "--package", "brobust-pacer"]
     subprocess.run(["cargo", "package", *options, "--target-dir", tmp_path], cwd=ROOT, check=True)
     (package,) = (tmp_path / "package").glob("*.crate")
     with tarfile.open(package) as archive:
         archive.extractall(tmp_path, filter="data")
     there = tmp_path / package.stem
+    assert f"target/package/{package.stem}: " in readme
     assert (there / "repair.h").read_text() == REPAIR.read_text()
     for program in ("example.c", "tests/vectors.c"):
         subprocess.run(["cc", "-std=c11", "-o", tmp_path / "program", there / program], check=True)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
 /*
  * A pacer that keeps its schedule when the CPU was away, and a detector of such
- * absences: C11, integers only. What is decided stands in repair.h (cc/ of
+ * absences: C11 or C++11, integers only. What is decided stands in repair.h (cc/ of
  * brobust), which bbr_steady has, too. The same rules as src/ in Rust; README.md
  * states them, vectors.txt checks both. Names ending in _ns are nanoseconds of any
  * clock that does not go back, below 2^62; rates are bytes per second, at most
@@ -13,7 +13,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* In C++ a structure is zero as its own type() makes it, and there is no _Bool, which repair.h has. */
+#ifdef __cplusplus
+#define PACER_ZERO(type) type()
+#ifndef _Bool
+#define _Bool bool
+#define PACER_HAS_NO_BOOL
+#endif
+#else
+#define PACER_ZERO(type)                                                                           \
+	(struct type)                                                                              \
+	{                                                                                          \
+		0                                                                                  \
+	}
+#endif
+
 #include "repair.h"
+
+#ifdef PACER_HAS_NO_BOOL
+#undef _Bool
+#undef PACER_HAS_NO_BOOL
+#endif
 
 /* How much of a missed departure is made up for. */
 enum pacer_rule {
@@ -25,6 +45,9 @@ enum pacer_rule {
 	PACER_KEPT,	 /* what the CPU kept, within a bound that losses teach */
 };
 
+/* What kept the data when the stack last looked. */
+enum pacer_kept_by { PACER_BY_NOTHING, PACER_BY_PACING, PACER_BY_WINDOW };
+
 /* The first four are given to pacer_init(); all else is the pacer's own. */
 struct pacer {
 	enum pacer_rule rule;
@@ -34,7 +57,7 @@ struct pacer {
 
 	uint64_t next_ns;
 	uint64_t looked_ns;
-	enum { PACER_BY_NOTHING, PACER_BY_PACING, PACER_BY_WINDOW } kept_by;
+	enum pacer_kept_by kept_by;
 	uint64_t ack_ns; /* by the window: an ACK is expected within that */
 	uint64_t lag_ns; /* yet to be made up for */
 	uint64_t rate;
@@ -78,27 +101,28 @@ static inline uint64_t pacer_max(uint64_t a, uint64_t b)
 static inline void pacer_init(struct pacer *p, enum pacer_rule rule, uint32_t packet_bytes,
 			      uint64_t burst_ns, uint64_t max_lag_ns)
 {
-	*p = (struct pacer){.rule = rule,
-			    .packet_bytes =
-				(uint32_t)pacer_max(pacer_min(packet_bytes, PACER_MAX_PACKET), 1),
-			    .burst_ns = pacer_min(burst_ns, PACER_SECOND_NS),
-			    .max_lag_ns = max_lag_ns};
+	*p = PACER_ZERO(pacer);
+	p->rule = rule;
+	p->packet_bytes = (uint32_t)pacer_max(pacer_min(packet_bytes, PACER_MAX_PACKET), 1);
+	p->burst_ns = pacer_min(burst_ns, PACER_SECOND_NS);
+	p->max_lag_ns = max_lag_ns;
 }
 
 static inline struct repair_rule pacer_repair(const struct pacer *p)
 {
-	return (struct repair_rule){
-	    .packet = p->packet_bytes,
-	    .ahead = REPAIR_AHEAD,
-	    .window = REPAIR_WINDOW,
-	    .memory_ms = REPAIR_MEMORY,
-	    .hold_ms = REPAIR_HOLD,
-	    .loss = REPAIR_LOSS,
-	    .overflow = REPAIR_OVERFLOW,
-	    .cut = REPAIR_CUT,
-	    .beta = REPAIR_BETA,
-	    .growth = REPAIR_GROWTH,
-	};
+	struct repair_rule rule = PACER_ZERO(repair_rule);
+
+	rule.packet = p->packet_bytes;
+	rule.ahead = REPAIR_AHEAD;
+	rule.window = REPAIR_WINDOW;
+	rule.memory_ms = REPAIR_MEMORY;
+	rule.hold_ms = REPAIR_HOLD;
+	rule.loss = REPAIR_LOSS;
+	rule.overflow = REPAIR_OVERFLOW;
+	rule.cut = REPAIR_CUT;
+	rule.beta = REPAIR_BETA;
+	rule.growth = REPAIR_GROWTH;
+	return rule;
 }
 
 static inline uint64_t pacer_most_ns(const struct pacer *p)
@@ -348,10 +372,11 @@ struct pacer_detector {
 static inline void pacer_detector_init(struct pacer_detector *d, uint64_t window_ns,
 				       uint64_t tolerance_ns)
 {
-	*d = (struct pacer_detector){.window_ns = pacer_max(window_ns, 1),
-				     .tolerance_ns = tolerance_ns,
-				     .late_permille = PACER_UNKNOWN,
-				     .deficit_permille = PACER_UNKNOWN};
+	*d = PACER_ZERO(pacer_detector);
+	d->window_ns = pacer_max(window_ns, 1);
+	d->tolerance_ns = tolerance_ns;
+	d->late_permille = PACER_UNKNOWN;
+	d->deficit_permille = PACER_UNKNOWN;
 }
 
 /* Begin another window if this one is over. */
