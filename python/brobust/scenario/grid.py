@@ -241,6 +241,10 @@ def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
         raise BadInput(f"{name}: {tables!r} is not a list of tables; write [[{name}]] with {holds}")
 
 
+WHOLE = "scenario"
+"""What a refusal is of that is not of one field's value."""
+
+
 def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
     """Return one scenario from its fields; refuse in one line what does not fit. `as_written`: without looking at which
     kernels this machine has."""
@@ -248,7 +252,7 @@ def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
         return Scenario.model_validate(point, context={defaults.AS_WRITTEN: as_written})
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(part for part in first["loc"] if isinstance(part, str)) or "scenario"
+        field = ".".join(part for part in first["loc"] if isinstance(part, str)) or WHOLE
         if first["type"] == "extra_forbidden":
             instead = f"did you mean {' or '.join(near)}? " if (near := _meant(field)) else ""
             raise BadInput(f"{field}: no such field; {instead}docs/scenario.md lists all fields") from None
@@ -318,8 +322,8 @@ def _point(tables: Mapping[str, Any], values: Iterable[Any]) -> dict[str, Any]:
 def one_line(field: str, error: Mapping[str, Any]) -> str:
     """Return what pydantic says of a field's value, in one line."""
     message = IN_OUR_WORDS.get(error["type"], error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "value_error":  # our own sentences name the value themselves
-        return f"{field}: {message}"
+    if error["type"] == "value_error":  # our own sentences name the value, those of a whole scenario the field, too
+        return message if field == WHOLE else f"{field}: {message}"
     allowed = FIELDS[field].range() if field in FIELDS else ""
     remedy = f"; allowed: {allowed}" if allowed else ""
     return f"{field}: {error['input']!r} is not allowed: {message[0].lower()}{message[1:]}{remedy}"
