@@ -215,6 +215,10 @@ class TestQlog:
         text, records = qlog.split(b"begun\n" + self.HEAD + self.EVENTS[0] + b"done\n")
         assert (text, records) == (b"begun\ndone\n", [self.HEAD, self.EVENTS[0]])
 
+    def test_a_record_may_begin_behind_a_line_without_an_end(self) -> None:
+        text, records = qlog.split(b"50 %\r" + self.HEAD + b"60 %" + self.EVENTS[0].rstrip() + self.EVENTS[1] + b"\n")
+        assert (text, records) == (b"50 %\r60 %\n", [self.HEAD, self.EVENTS[0].rstrip(), self.EVENTS[1]])
+
     def test_metrics_become_samples_that_keep_what_has_not_changed(self) -> None:
         taken = qlog.samples([self.HEAD, *self.EVENTS, b'\x1e{"time": 15, "na'], began_s=1)
         columns = "time_s", "cwnd_packets", "srtt_ms", "pacing_rate_mbps", "min_rtt_ms", "inflight_packets"

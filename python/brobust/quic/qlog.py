@@ -13,6 +13,7 @@ from brobust.lazily import pl
 from brobust.quic import Qlog
 
 SEPARATOR = b"\x1e"
+RECORD = re.compile(rb"\x1e[^\x1e\n]*\n?")
 # What qlog's recovery:metrics_updated names, in whose unit, and the column of samples that it becomes.
 BYTES = {
     "congestion_window": "cwnd_packets", "ssthresh": "ssthresh_packets", "bytes_in_flight": "inflight_packets",
@@ -26,11 +27,8 @@ TIMES = {"min_rtt": "min_rtt_ms", "smoothed_rtt": "srtt_ms", "latest_rtt": "rtt_
 
 def split(output: bytes) -> tuple[bytes, list[bytes]]:
     """Return what a program printed without its qlog, and the records of this."""
-    if SEPARATOR not in output:
-        return output, []
-    lines = output.splitlines(keepends=True)
-    records = [line for line in lines if line.startswith(SEPARATOR)]
-    return b"".join(line for line in lines if not line.startswith(SEPARATOR)), records
+    # A record may follow a line that has no end yet, such as that of a progress bar.
+    return RECORD.sub(b"", output), RECORD.findall(output)
 
 
 def samples(records: list[bytes], *, began_s: float, units_of: Qlog | None = None) -> pl.DataFrame:

@@ -58,7 +58,10 @@ def _read(line: bytes) -> dict[str, float | None]:
             raise ValueError
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         shown = line.decode(errors="replace").strip()[:100]
-        raise RunFailed(f"a program printed {shown!r}, which is no request as docs/servers.md has it") from None
+        raise RunFailed(
+            f"a program printed {shown!r}, which is no request: it needs {', '.join(TOLD)}, each a number or, but for "
+            f"{TOLD[0]}, null (docs/servers.md)"
+        ) from None
     return read
 
 
