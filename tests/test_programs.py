@@ -16,11 +16,13 @@ import polars as pl
 import pytest
 
 import brobust
+import made_up
 from brobust.backends import virtual
-from brobust.dataset import Dataset
+from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, RunFailed
 from brobust.host import libraries
 from brobust.report import trace
+from brobust.report.programs import shown
 from brobust.scenario import Grid
 from brobust.virtual import programs
 from conftest import BROBUST
@@ -254,6 +256,25 @@ class TestLastWords:
         why = "killed by SIGKILL after 1.000 s; its kernel, of 1 GB with all files, had no memory left for it"
         assert str(virtual._why_failed(killed)).endswith(why)
         assert "console ends with: idle" in str(virtual._why_failed({**killed, "console": "idle"}))
+
+
+@pytest.mark.parametrize(
+    ("sender", "protocol", "is_said"),
+    [(SENDER, "udp", True), (SENDER, "tcp", False), (f"{SENDER} {{cc}}", "udp", False)],
+)
+def test_a_control_of_which_the_programs_know_nothing_is_no_axis(
+    sender: str, protocol: str, is_said: bool, tmp_path: Path
+) -> None:
+    """Rows of bbr and of cubic would be read as two results."""
+    of_programs = {"sender": sender, "receiver": RECEIVER}
+    grid = Grid({"kernel": "virtual-6.12", "programs": of_programs, "flows": [{"cc": ["bbr", "cubic"]}]})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    for run in grid.runs():
+        ended = [{"run": run.id, "flow": 0, "end": "sender", "command": "a", "stdout": "", "stderr": ""}]
+        connections = [{"run": run.id, "connection": 0, "flow": 0, "protocol": protocol}]
+        dataset.append(run.id, Measured(made_up.rows(run), connections=connections, programs=ended))
+    said = "names no {cc}: runs that differ in cc alone are the same runs"
+    assert any(said in line for line in shown(dataset)) == is_said
 
 
 @pytest.mark.virtual

@@ -355,7 +355,7 @@ def test_a_program_that_ended_before_the_run_is_told_so(
     monkeypatch.setattr(Dataset, "programs", lambda _: ended)
     monkeypatch.setattr(Dataset, "runs", lambda _: runs)
     (line,) = programs.shown(Dataset(tmp_path))
-    assert line == "run bbr-1.0-0, flow 0, sender: exit status 0 0.987 s before the run: nginx"
+    assert line == "run bbr-1.0-0, flow 0, sender: exit status 0, 0.987 s before the run: nginx"
 
 
 def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.DataFrame, tmp_path: Path) -> None:

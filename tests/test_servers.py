@@ -163,7 +163,7 @@ class TestRuns:
         [
             ("never", r"page_server at the sender 1 does not listen after 32 s of virtual time, and programs\.waits "),
             ("forks", r"page_server and others are more than 2048 processes and threads"),
-            ("dies", r"sender of flow 0 \(page_server\) ended with status 3 1\.000 s before the run: no page$"),
+            ("dies", r"sender of flow 0 \(page_server\) ended with status 3, 1\.000 s before the run: no page$"),
             ("error", r"\(brobust-client\) ended with status 1 .*: none of \d+ requests .*; the first: status 503$"),
             ("silent", r"\(brobust-client\) ended .*: none of \d+ requests was answered; the first: it did not end$"),
         ],

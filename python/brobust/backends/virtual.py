@@ -297,11 +297,11 @@ def _why_failed(one: dict[str, Any]) -> str | None:
     words = _last_words(one["stderr"]) or _last_words(one["stdout"])
     said = f": {words}" if words else ""
     seconds = one["ended_ns"] / 1e9
-    after = f"after {seconds:.3f} s" if seconds >= 0 else f"{-seconds:.3f} s before the run"
+    after = f" after {seconds:.3f} s" if seconds >= 0 else f", {-seconds:.3f} s before the run"
     if number:
         console = _why_killed(one["console"]) if number == signal.SIGKILL else ""
-        return f"{name} was killed by {_signal(number)} {after}{said}{console}"
-    return f"{name} ended with status {one['status'] >> 8} {after}{said}"
+        return f"{name} was killed by {_signal(number)}{after}{said}{console}"
+    return f"{name} ended with status {one['status'] >> 8}{after}{said}"
 
 
 # How what ends a program begins in what Rust, Go and most tools of the command line print. It need not be the last

@@ -23,6 +23,7 @@ def shown(dataset: Dataset) -> Iterator[str]:
     of_iperf3 = dataset.runs().filter(traffic="iperf3")["run"].unique()
     programs = programs.filter(~(pl.col("run").is_in(of_iperf3.implode()) & pl.col("exit_status").eq_missing(0)))
     yield from _short(programs, dataset.runs())
+    yield from _without_cc(dataset)
     runs = programs["run"].unique(maintain_order=True).to_list()
     if len(runs) > MAX_RUNS:
         yield f"what the programs of {len(runs)} runs printed: {dataset.directory}/programs"
@@ -35,6 +36,21 @@ def shown(dataset: Dataset) -> Iterator[str]:
                 if len(lines) > MAX_LINES:
                     yield f"  {stream}: ... ({len(lines) - MAX_LINES} lines before)"
                 yield from (f"  {stream}: {_cut(line)}" for line in lines[-MAX_LINES:])
+
+
+def _without_cc(dataset: Dataset) -> Iterator[str]:
+    """Yield a sentence if runs differ in a congestion control of which their programs know nothing: they have no
+    sockets of TCP, and their command does not name it."""
+    runs = dataset.runs().filter(pl.col("outcome") != "failed", traffic="programs")
+    unnamed = runs.filter(~pl.col("sender_program").str.contains("{cc}", literal=True))
+    if unnamed["cc"].n_unique() < 2:
+        return
+    protocols = dataset.connections().filter(pl.col("run").is_in(unnamed["run"].unique().implode()))["protocol"]
+    if "tcp" not in protocols:
+        yield (
+            "nothing was sent over TCP, and the sender's command names no {cc}: runs that differ in cc alone are the "
+            "same runs"
+        )
 
 
 def _cut(line: str) -> str:
@@ -58,4 +74,4 @@ def _ended(program: dict[str, Any]) -> str:
         return "ran until the end"
     how = f"exit status {program['exit_status']}" if program["signal"] is None else program["signal"]
     seconds = program["ended_s"]
-    return f"{how} after {seconds:.3f} s" if seconds >= 0 else f"{how} {-seconds:.3f} s before the run"
+    return f"{how} after {seconds:.3f} s" if seconds >= 0 else f"{how}, {-seconds:.3f} s before the run"
