@@ -15,6 +15,7 @@ import pytest
 
 import brobust as package
 from brobust import quic
+from brobust.backends import virtual
 from brobust.errors import BadInput, MissingSupport
 from brobust.host.locks import locked
 from brobust.kernels import our_files
@@ -91,8 +92,20 @@ class TestStacks:
     def test_one_that_is_not_built_names_the_command(self, nothing_built: Path) -> None:
         with pytest.raises(MissingSupport, match=r"quic:quinn is not built; `brobust quic build quinn` builds it"):
             quic.commands(quic.STACKS["quinn"], ())
+        every = [quic.STACKS[name] for name in ("quinn", "quiche")]
+        with pytest.raises(
+            MissingSupport, match=r"quinn and quic:quiche are not built; `brobust quic build quinn quiche`"
+        ):
+            quic.check_built(every)
         with pytest.raises(MissingSupport, match=r"brobust-pages is not built, .*; run `brobust quic build pages`$"):
             programs.commands("sleep 1", "brobust-pages https://{sender}:{port}/", ())
+
+    @pytest.mark.virtual
+    def test_a_series_names_all_that_are_not_built(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(quic.Stack, "state", "missing")
+        given = {"traffic": ["quic:quinn", "quic:quiche gso=off", "brobust"], "flows": [{"cc": "cubic"}]}
+        with pytest.raises(MissingSupport, match=r"; `brobust quic build (quinn quiche|quiche quinn)` builds them$"):
+            virtual.check(Grid(given).scenarios)
 
 
 class TestBuild:
@@ -116,7 +129,7 @@ class TestBuild:
         assert build.build(stack, print) == 0 and stack.state == "built"
         about = quic.directory("quinn") / "built.json"
         about.write_text(json.dumps({**json.loads(about.read_text()), "sources": "other"}))
-        with pytest.raises(MissingSupport, match="was built from other files than are here now"):
+        with pytest.raises(MissingSupport, match="quic:quinn is built from other files than are here now"):
             quic.commands(stack, ())
         stack.program.write_text("damaged")
         assert stack.state == "missing"

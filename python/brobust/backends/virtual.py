@@ -62,6 +62,8 @@ def check(scenarios: Sequence[Scenario]) -> None:
                     f"IPv{version} has BIG TCP from {first} on; give at most "
                     f"{units.show_size(units.SUPER_PACKET_BYTES)}, or another kernel"
                 )
+    stacks = dict.fromkeys(found[0].name for s in scenarios if (found := quic.of_traffic(s.traffic)) is not None)
+    quic.check_built([quic.STACKS[name] for name in stacks])
     for scenario in scenarios:
         if scenario.pacing.lag and scenario.kernel.endswith(virtual_kernels.STOCK):
             raise BadInput(

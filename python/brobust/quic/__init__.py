@@ -280,11 +280,22 @@ def _rule(stack: Stack, words: list[str]) -> tuple[list[str], list[str]]:
     return rules, [word for word in words if word not in rules]
 
 
+def check_built(stacks: Collection[Stack]) -> None:
+    """Refuse stacks that are not built, all of them in one line."""
+    lacking = {stack.name: state for stack in stacks if (state := stack.state) != "built"}
+    if not lacking:
+        return
+    how = "not built" if set(lacking.values()) == {"missing"} else "built from other files than are here now"
+    if len(set(lacking.values())) > 1:
+        how = f"not built, or {how}"
+    build = f"`brobust quic build {' '.join(lacking)}` builds {'it' if len(lacking) == 1 else 'them'}"
+    names = " and ".join(f"{PREFIX}{name}" for name in lacking)
+    raise MissingSupport(f"traffic: {names} {'is' if len(lacking) == 1 else 'are'} {how}; {build}")
+
+
 def commands(stack: Stack, words: Collection[str], *, qlog: bool = False) -> tuple[str, str]:
     """Return the commands at the sender and at the receiver. Refuse a stack that is not built."""
-    if stack.state != "built":
-        how = "is not built" if stack.state == "missing" else "was built from other files than are here now"
-        raise MissingSupport(f"traffic: {PREFIX}{stack.name} {how}; `brobust quic build {stack.name}` builds it")
+    check_built([stack])
     program = shlex.quote(str(_executable(stack)))
     gso = "off" if "gso=off" in words or "gso" not in stack.switches else "on"
     rest = "".join(f" {word.removeprefix('rule=')}" for word in words if word.startswith("rule="))
