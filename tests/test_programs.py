@@ -17,6 +17,7 @@ import pytest
 
 import brobust
 import made_up
+from brobust import _core
 from brobust.backends import virtual
 from brobust.dataset import Dataset, Measured
 from brobust.errors import BadInput, RunFailed
@@ -247,6 +248,28 @@ class TestLastWords:
     )  # fmt: skip
     def test_what_follows_the_reason_is_not_the_reason(self, printed: str, words: str) -> None:
         assert virtual._last_words(printed.encode()) == words
+
+    def test_a_kernel_that_does_not_answer_may_have_a_program_that_computes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What its console ended with, as it booted, says nothing of that. Such a run takes a minute."""
+        errors = (Path(__file__).parents[1] / "crates/virtual/src/error.rs").read_text()
+        assert f"{{node}}{virtual.NO_ANSWER}{{seconds}} s" in errors
+
+        class Hung:
+            def __init__(self, *_: object) -> None: ...
+
+            def run(self) -> None:
+                raise _core.VirtualError("the sender 1 kernel did not answer for 60 s: idle")
+
+        monkeypatch.setattr(_core, "VirtualRun", Hung)
+        backend = virtual.VirtualBackend(print)
+        with pytest.raises(
+            RunFailed, match=r"^perhaps a program computes without a system call .*: the sender 1 kernel"
+        ):
+            backend._run("{}", has_programs=True)
+        with pytest.raises(RunFailed, match=r"^the sender 1 kernel did not answer"):
+            backend._run("{}", has_programs=False)
 
     def test_a_program_without_memory_is_not_answered_with_a_console(self) -> None:
         killed = {

@@ -42,6 +42,7 @@ from brobust.virtual.cpus import Cpus
 FIRST_WITH_BIG_TCP = {4: "6.3", 6: "5.19"}
 # The first that was tried. User-Mode Linux can stop programs by seccomp since 6.16 (patch 0029 of kernel/virtual).
 FIRST_WITHOUT_PTRACE = "7.2"
+NO_ANSWER = " kernel did not answer for "  # crates/virtual/src/error.rs
 PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}
 
 
@@ -137,7 +138,7 @@ class VirtualBackend(Backend):
                 if pcap is not None:
                     described["programs"]["calls"] = str(scratch / "calls")
             described["debugger"] = None if self.debugger is None else dataclasses.asdict(self.debugger)
-            result = self._run(json.dumps(described))
+            result = self._run(json.dumps(described), has_programs)
             captured = pcap.read_bytes() if pcap is not None else None
             if commands is not None and pcap is not None:
                 calls = results.program_calls(scratch / "calls", result["origin_ns"], run)
@@ -204,7 +205,7 @@ class VirtualBackend(Backend):
             for under_way in self._under_way:
                 under_way.stop()
 
-    def _run(self, scenario: str) -> dict[str, Any]:
+    def _run(self, scenario: str, has_programs: bool) -> dict[str, Any]:
         with self._cpus.one() as cpu:
             under_way = _core.VirtualRun(scenario, cpu)
             try:
@@ -214,7 +215,9 @@ class VirtualBackend(Backend):
                     self._under_way.add(under_way)
                 return under_way.run()
             except _core.VirtualError as error:
-                raise RunFailed(str(error)) from None
+                is_busy = has_programs and NO_ANSWER in str(error)
+                why = "perhaps a program computes without a system call (docs/programs.md): " if is_busy else ""
+                raise RunFailed(f"{why}{error}") from None
             except OSError as error:
                 if (failed := files.why_not_written(error)) is not None:
                     raise failed from None
