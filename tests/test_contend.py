@@ -70,6 +70,17 @@ def spinning() -> Iterator[int]:
 
 
 @contextmanager
+def sleeping(cpu: int | None = None) -> Iterator[int]:
+    """A process that wants no CPU; confined to this one, if one is given."""
+    confined = [] if cpu is None else ["taskset", "-c", str(cpu)]
+    with subprocess.Popen([*confined, "sleep", "1000"]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@contextmanager
 def _contending(pid: int, driver: str, *more: str, share: str = "50%") -> Iterator[subprocess.Popen[str]]:
     """A command that holds the thread; killed at the end at the latest."""
     command = [BROBUST, "contend", *_thread(pid), "--share", share, "--driver", driver, *more]
@@ -256,9 +267,10 @@ def _started_by_the_killed() -> list[int]:
 @root
 @host
 def test_a_command_that_is_stopped_is_ended_by_its_guardian() -> None:
-    with spinning() as pid:
+    """That takes it fifteen seconds, for which the thread sleeps, and the burner has little to do."""
+    with sleeping() as pid:
         before = _state(pid)
-        with _contending(pid, "burner", "--timeslice", "1ms") as process:
+        with _contending(pid, "burner", "--timeslice", "1ms", share="90%") as process:
             _wait_held(process)
             assert _state(pid) != before
             process.send_signal(signal.SIGSTOP)
@@ -293,7 +305,7 @@ def test_two_commands_do_not_admit_more_deadline_time_than_the_host_has(brobust:
 @root
 @host
 def test_two_commands_do_not_take_the_same_cpu(brobust: Brobust) -> None:
-    with spinning() as pid, spinning() as other, _contending(pid, "burner") as process:
+    with sleeping() as pid, sleeping() as other, _contending(pid, "burner", share="90%") as process:
         _wait_held(process)
         held = max(os.sched_getaffinity(0))
         assert os.sched_getaffinity(pid) == {held}
@@ -333,16 +345,6 @@ def test_a_thread_may_use_the_cpus_that_its_cpuset_gets_later(brobust: Brobust, 
     finally:
         eventually(lambda: (group / "tasks").read_text() == "")
         group.rmdir()
-
-
-@contextmanager
-def sleeping(cpu: int) -> Iterator[int]:
-    """A process that wants no CPU, confined to this one."""
-    with subprocess.Popen(["taskset", "-c", str(cpu), "sleep", "1000"]) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
 
 
 def test_a_recording_that_is_compressed_in_another_way_is_called_so(brobust: Brobust, tmp_path: Path) -> None:
