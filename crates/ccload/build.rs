@@ -27,11 +27,17 @@ fn main() -> Result<()> {
         fs::write(&source, format!("#include {:?}\n", control.display().to_string()))?;
         sources.push((name, source));
     }
+    let others = other_builds(&out);
     let compile = |(name, source): &(String, PathBuf)| -> Result<()> {
         let object = out.join(format!("{name}.bpf.o"));
         let dependencies = object.with_extension("d");
-        if is_current(&object, &dependencies, &cc) {
+        if is_current(&object, &cc, repository) {
             return Ok(());
+        }
+        if let Some(theirs) = compiled_by(&others, name, &cc, repository) {
+            if fs::copy(theirs.with_extension("d"), &dependencies).and(fs::copy(theirs, &object)).is_ok() {
+                return Ok(());
+            }
         }
         let listing = [String::from("-MD"), format!("-MF{}", dependencies.display())];
         SkeletonBuilder::new()
@@ -58,17 +64,40 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Says whether an object is newer than this script and than every file of cc/ that clang says it was compiled from, so
-/// that a change in one control costs one compilation, not twenty. (libbpf's headers come with this script.)
-fn is_current(object: &Path, dependencies: &Path, cc: &Path) -> bool {
-    let (Some(compiled), Ok(listing), Ok(script)) =
-        (changed(object), fs::read_to_string(dependencies), env::current_exe())
-    else {
+/// Says whether an object is newer than this script, than Cargo.lock, which decides whose headers of libbpf it includes,
+/// and than every file of cc/ that clang says it was compiled from, so that a change in one control costs one
+/// compilation, not twenty.
+fn is_current(object: &Path, cc: &Path, repository: &Path) -> bool {
+    let (Some(compiled), Ok(listing)) = (changed(object), fs::read_to_string(object.with_extension("d"))) else {
         return false;
     };
     let mut ours = listing.split_whitespace().map(PathBuf::from).filter(|file| file.starts_with(cc)).peekable();
+    let more = ["crates/ccload/build.rs", "Cargo.lock"].map(|file| repository.join(file));
     // In a path with a space clang writes a backslash before it, so none of the names is found: then compile.
-    ours.peek().is_some() && ours.chain([script]).all(|file| changed(&file).is_some_and(|changed| changed < compiled))
+    ours.peek().is_some() && ours.chain(more).all(|file| changed(&file).is_some_and(|changed| changed < compiled))
+}
+
+/// Returns where cargo keeps what this script made for another profile, or for clippy.
+fn other_builds(out: &Path) -> Vec<PathBuf> {
+    let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    // target/PROFILE/build/PACKAGE-HASH/out
+    let Some(target) = out.ancestors().nth(4) else { return Vec::new() };
+    entries(target)
+        .flat_map(|profile| entries(&profile.join("build")))
+        .filter(|package| package.file_name().is_some_and(|name| name.to_string_lossy().starts_with("brobust-ccload-")))
+        .map(|package| package.join("out"))
+        .filter(|other| other != out)
+        .collect()
+}
+
+/// Returns an object that another build has compiled, if it is current: it would be the same here, byte by byte. The
+/// table is the last that is written: an object that is newer may be half a one, of a build that runs beside this.
+fn compiled_by(others: &[PathBuf], name: &str, cc: &Path, repository: &Path) -> Option<PathBuf> {
+    others.iter().find_map(|other| {
+        let object = other.join(format!("{name}.bpf.o"));
+        let is_whole = changed(&object)? <= changed(&other.join("objects.rs"))?;
+        (is_whole && is_current(&object, cc, repository)).then_some(object)
+    })
 }
 
 fn changed(file: &Path) -> Option<SystemTime> {
