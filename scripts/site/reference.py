@@ -14,26 +14,38 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import brobust
-from brobust import api, errors
+from brobust import api, cli, errors
 from brobust.dataset import TABLES, Dataset
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BROBUST = Path(sys.executable).with_name("brobust")
 HOST_PROGRAM = ROOT / "python/brobust/bin/brobust-host"
 
 
-def help_of(*command: str | Path) -> str:
-    """Return what the command prints for --help, 100 columns wide."""
-    shown = subprocess.run(
-        [*command, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    )
-    if shown.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))} --help: {shown.stderr.strip()}")
-    return shown.stdout.rstrip()
+def help_of(*words: str) -> str:
+    """Return what `brobust` prints for these words and --help, 100 columns wide.
+
+    A fork of this process answers, which has imported the command line: some forty commands would take as many times as
+    long to start as to answer. For some the fork becomes the program for operators."""
+    ours, its = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(its, 1)  # for the program for operators
+        sys.stdout = os.fdopen(its, "w")
+        os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}
+        sys.argv = ["brobust", *words, "--help"]
+        try:
+            cli.main()
+        except SystemExit as end:
+            os._exit(end.code if isinstance(end.code, int) else 0)
+    os.close(its)
+    with os.fdopen(ours) as said:
+        shown = said.read()
+    if (status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) != 0:
+        raise SystemExit(f"brobust {' '.join(words)} --help: exit status {status}")
+    return shown.rstrip()
 
 
 def subcommands(text: str) -> list[str]:
@@ -44,16 +56,16 @@ def subcommands(text: str) -> list[str]:
 
 def helps(words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the help of a command, then those of its subcommands."""
-    text = help_of(BROBUST, *words)
+    text = help_of(*words)
     yield words, text
-    with ThreadPoolExecutor() as pool:
-        for found in pool.map(lambda name: list(helps((*words, name))), subcommands(text)):
-            yield from found
+    for name in subcommands(text):
+        yield from helps((*words, name))
 
 
 def commands() -> Iterator[str]:
     """Yield the lines of the command line's reference."""
-    host = ", ".join(f"`{name}`" for name in subcommands(help_of(HOST_PROGRAM)) if name != "help")
+    of_host = subprocess.run([HOST_PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
+    host = ", ".join(f"`{name}`" for name in subcommands(of_host) if name != "help")
     yield "# Every command\n"
     yield "What `--help` prints. Exit statuses: 0 the command did its work and found nothing wrong; 1 it found"
     yield "something, or no run is ok; 2 bad input or missing support, in one line on standard error; 130 interrupted;"
