@@ -135,10 +135,11 @@ class Remaining:
         if len(self._ended) >= 3 * first:
             since, before = self._ended[first - 1]
         rate = (last - before) / max(1e-9, at - since)
-        left = sum(count * self._expected(cell) for cell, count in self._left.items() if count)
+        of_each = {cell: self._expected(cell) for cell, count in self._left.items() if count}
+        left = sum(self._left[cell] * seconds for cell, seconds in of_each.items())
         under_way = min(sum(self._left.values()), first) * self._took[None] / self._count[None] / 2
         # Workers do not end together: the last one waits for a run that began when the others had none left to begin.
-        longest = max((self._expected(cell) for cell, count in self._left.items() if count), default=0.0)
+        longest = max(of_each.values(), default=0.0)
         alone = longest / 2 * (first - 1) / (first + 1)
         return max(0.0, (left - under_way) / rate + alone - (now - at))
 
