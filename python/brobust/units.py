@@ -52,7 +52,9 @@ def _quoted(text: object) -> str:
 
 def _scaled(text: object, what: str, units: dict[str, int], example: str) -> float:
     number, unit = _split(text, what, example)
-    scale = {name.lower(): scale for name, scale in units.items()}.get(unit.lower())
+    scale = units.get(unit)
+    if scale is None:  # `20Mbit` is read, too
+        scale = {name.lower(): scale for name, scale in units.items()}.get(unit.lower())
     if scale is None:
         problem = "has no unit" if unit == "" else f"has the unknown unit {unit!r}"
         raise ValueError(f"{_quoted(text)} {problem}; write for example {example} ({', '.join(units)})")

@@ -138,7 +138,9 @@ class Scenario(Table):
             "senders": tuple(one.without_idle_fields for one in self.senders),
             "receiver": self.receiver.without_idle_fields,
         }
-        return type(self).model_construct(**{**dict(self), **contentions})  # a copy would keep `hash`
+        copy = self.model_copy(update=contentions)  # in a tenth of the time of model_construct()
+        copy.__dict__.pop("hash", None)  # which is this one's
+        return copy
 
     def rtt_of(self, group: Flows) -> tuple[int, Changes]:
         """Return the round-trip time (ns) of a group's flows at first, and its changes: the path's, unless the group

@@ -18,6 +18,7 @@ from brobust import drivers, units
 from brobust.drivers.modelled import Modelled
 from brobust.scenario import types
 from brobust.scenario.description import COUNT, FRACTION, NUMBER
+from brobust.scenario.description import Field as Description
 from brobust.scenario.fields import FIELDS
 from brobust.scenario.specs import MAX_TIME, VIRTUAL_MIN_RTT, Changes
 
@@ -40,18 +41,26 @@ class Table(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        row = FIELDS.get(f"{cls.described_as}.{info.field_name}".lstrip("."))
-        if isinstance(value, bool) and row is not None and row.kind in (COUNT, FRACTION, NUMBER):  # else it would be 1
+        if not isinstance(value, bool):  # asked first, because this is called for each field of thousands of scenarios
+            return value
+        row = cls._description(info)
+        if row is not None and row.kind in (COUNT, FRACTION, NUMBER):  # else it would be 1
             raise ValueError(f"{str(value).lower()} is no number; allowed: {row.range()}")
         return value
 
     @field_validator("*")
     @classmethod
     def _is_within_its_bounds(cls, value: Any, info: ValidationInfo) -> Any:
-        row = FIELDS.get(f"{cls.described_as}.{info.field_name}".lstrip("."))
-        if row is not None and isinstance(value, int | float) and (outside := row.outside(value)) is not None:
+        if not isinstance(value, (int, float)):
+            return value
+        row = cls._description(info)
+        if row is not None and (outside := row.outside(value)) is not None:
             raise ValueError(f"{row.kind.show(value)} {outside}; allowed: {row.range()}")
         return value
+
+    @classmethod
+    def _description(cls, info: ValidationInfo) -> Description | None:
+        return FIELDS.get(f"{cls.described_as}.{info.field_name}".lstrip("."))
 
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> Table:
