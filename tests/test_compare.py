@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scipy import stats
 
 import made_up
 from brobust.analysis import compare, confidence
@@ -174,6 +173,8 @@ def test_runs_that_did_not_get_their_contention_are_said(brobust: Brobust, tmp_p
 
 
 def test_the_intervals_are_those_of_scipys_bootstrap() -> None:
+    from scipy import stats  # here alone: each worker imports every file, and this takes as long as ten of them
+
     before, after = [9.1, 12.4, 7.7, 10.2, 15.8], [3.3, 8.9, 6.0]
 
     def theirs(samples: list[list[float]], statistic: Callable[..., np.ndarray]) -> object:

@@ -17,11 +17,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pictures
 import polars as pl
 import pytest
-from nbclient import NotebookClient
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 
 import brobust
@@ -749,6 +747,9 @@ def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.virtual
 def test_the_notebook_shows_the_runs_their_figures_and_the_cause(tmp_path: Path) -> None:
+    import nbformat  # here alone, as in test_compare.py
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(Path(__file__).parent.parent / "examples/why.ipynb", as_version=4)
     moved = "drag.widget.children[0].value = 1\nprint(drag.widget.result.runs['throughput_mbps'][0])"
     notebook.cells.append(nbformat.v4.new_code_cell(moved))

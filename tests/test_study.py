@@ -10,10 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
-import nbformat
 import polars as pl
 import pytest
-from nbclient import NotebookClient
 from pydantic import TypeAdapter
 
 import made_up
@@ -1048,6 +1046,9 @@ def test_a_browser_shows_the_report_on_a_phone(
 
 @pytest.mark.virtual
 def test_the_notebook_draws_the_figure_from_the_data(reproduced: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    import nbformat  # here alone, as in test_compare.py
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(Path(__file__).parent.parent / "examples/2brobust.ipynb", as_version=4)
     resources = {"metadata": {"path": str(reproduced[1])}}
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
