@@ -12,7 +12,7 @@ from brobust.backends.vm import VmBackend
 from brobust.host.programs import ask_host_program
 from brobust.kernels import modules
 from conftest import Brobust
-from in_vm import rate
+from in_vm import let_rest, rate
 
 
 @pytest.mark.compiles
@@ -41,6 +41,7 @@ def test_what_cannot_be_built_is_refused_in_one_line(brobust: Brobust, arguments
 @pytest.mark.vm
 @pytest.mark.timeout(400)
 def test_a_guest_with_modules_takes_them_and_the_repair_works_there(brobust: Brobust, testbed: VmBackend) -> None:
+    let_rest(testbed)
     built = brobust("cc", "module", "brb_bbr1", "brb_bbr1_robust", "--kdir", "debian-6.12", "--guest", "guest")
     assert built.returncode == 0, built.stderr
     kernel = built.stdout.splitlines()[-1].partition(" --kernel ")[2]

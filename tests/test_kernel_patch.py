@@ -21,7 +21,7 @@ from brobust.kernel_patch import apply, compiling
 from brobust.kernels import modules
 from brobust.kernels import vm as vm_kernels
 from conftest import BROBUST, Brobust, eventually
-from in_vm import rate
+from in_vm import let_rest, rate
 
 needs_spatch = pytest.mark.skipif(shutil.which("spatch") is None, reason="spatch (coccinelle) is not installed")
 
@@ -448,6 +448,7 @@ def test_a_guest_with_the_repaired_module_recovers(
     linux_source: Callable[[str], Path], tmp_path: Path, brobust: Brobust, testbed: VmBackend
 ) -> None:
     """Compare with what decides as the kernel's own BBR (test_vm_cc.py), in the same guest, at half of a CPU."""
+    let_rest(testbed)
     tree = linux_source("6.12")
     try:
         vm_kernels.headers("debian-6.12")
