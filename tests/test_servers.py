@@ -162,6 +162,7 @@ class TestRuns:
         ("words", "refusal"),
         [
             ("never", r"page_server at the sender 1 does not listen after 32 s of virtual time, and programs\.waits "),
+            ("ends", r"page_server at the sender 1 ended with status 0, and nothing listens, and programs\.waits says"),
             ("forks", r"page_server and others are more than 2048 processes and threads"),
             ("dies", r"sender of flow 0 \(page_server\) ended with status 3, 1\.000 s before the run: no page$"),
             ("error", r"\(brobust-client\) ended with status 1 .*: none of \d+ requests .*; the first: status 503$"),

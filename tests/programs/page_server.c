@@ -2,7 +2,7 @@
  * Serves one page of HTTP: page_server PORT BYTES [WORD]...
  *
  * One process answers one request of each connection after the other. Words: late (it listens after 3 s), never
- * (it does not listen), forks (for ever), dies (it ends before it listens), error (it answers 503), empty (it answers 204),
+ * (it does not listen), forks (for ever), ends, dies (before it listens), error (it answers 503), empty (it answers 204),
  * silent (it does not answer), once (it closes each connection after a page), mixed (it sends by write, sendfile,
  * MSG_ZEROCOPY and io_uring in turn, and listens with SO_REUSEPORT).
  */
@@ -132,6 +132,8 @@ int main(int count, char **argv)
 		pause();
 	while (is("forks"))
 		fork();
+	if (is("ends"))
+		return 0;
 	if (is("dies"))
 		return fprintf(stderr, "no page\n"), 3;
 	on.sin6_port = htons(atoi(argv[1]));

@@ -81,7 +81,10 @@ fn an_agent_removes_its_copy_and_nothing_beside_it() {
         let place = scratch.path().join(beside.to_string());
         fs::create_dir(&place).unwrap();
         let program = place.join("brobust-host");
-        fs::copy(env!("CARGO_BIN_EXE_brobust-host"), &program).unwrap();
+        // Another process copies it: what a test beside this one starts meanwhile would have a copy of ours open for
+        // writing until it is exec'ed, and then the program cannot be started (ETXTBSY).
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_brobust-host")).arg(&program).status().unwrap();
+        assert!(copied.success());
         if beside {
             fs::write(place.join("theirs"), "").unwrap();
         }

@@ -98,12 +98,16 @@ impl Node {
         of_flows.iter().any(|program| program.ended > 0 && (program.status != 0 || program.error != 0))
     }
 
-    pub fn never_listened(&self, origin: u64) -> Error {
-        let (words, name) = (&self.programs[0].words[0], self.kernel.name());
-        let seconds = origin / 1_000_000_000;
+    pub fn never_listened(&mut self, origin: u64) -> Error {
+        let (words, name) = (self.programs[0].words[0].clone(), self.kernel.name().to_owned());
+        // One that has failed is what the run's result tells.
+        let what = match self.kernel.shared().program[0].ended {
+            0 => format!("does not listen after {} s of virtual time", origin / 1_000_000_000),
+            _ => "ended with status 0, and nothing listens".into(),
+        };
         Error::Refused(format!(
-            "{words} at the {name} does not listen after {seconds} s of virtual time, and programs.waits says that it \
-             waits: at {{port}}, if its command names that, and at an address that others reach, which 127.0.0.1 is not"
+            "{words} at the {name} {what}, and programs.waits says that it waits: at {{port}}, if its command names that, \
+             and at an address that others reach, which 127.0.0.1 is not"
         ))
     }
 
