@@ -82,6 +82,7 @@ def test_a_file_that_cannot_be_meant_is_refused_in_one_line(lab: Path, text: str
         (("--share", "1", "--samples", "0.5ms"), "samples: 500us is too often for a sender short of CPU; on lab give"),
         (("--share", "1", "--accelerator", "kvm"), "accelerator: 'kvm' is possible on backend vm only; on lab give"),
         (("--driver", "burner", "--phase", "5ms"), "contention.phase: '5ms' is possible on backends virtual and vm;"),
+        (("--phase", "5ms"), "contention.phase: '5ms' is possible on backends virtual and vm;"),
         (("--driver", "deadline", "--phase", "out"), "contention.phase: out is the burner's on lab; give driver"),
         (("--timeslice", "50us"), "contention.timeslice: 50us is shorter than `brobust contend` takes; on lab"),
         (("--share", "1", "--jobs", "2"), "--jobs: 2 is not allowed: backend lab measures one run at a time"),

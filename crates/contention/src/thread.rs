@@ -28,8 +28,8 @@ impl Thread {
 
     /// Returns `R` if it runs or wants to, another letter if it sleeps, None if it has ended.
     pub fn state(&self) -> Option<char> {
-        let stat = Stat::read(self.tid)?;
-        (stat.started == self.started && !matches!(stat.state, 'Z' | 'X')).then_some(stat.state)
+        let stat = Stat::of_living(self.tid)?;
+        (stat.started == self.started).then_some(stat.state)
     }
 
     /// Returns the CPU time used so far, ns (Documentation/scheduler/sched-stats.rst); None if it has ended or the kernel does not

@@ -81,8 +81,7 @@ impl FromStr for Owner {
 
 /// Returns when a living process or thread started, in clock ticks since boot.
 pub(crate) fn start_time(tid: i32) -> Option<u64> {
-    // Not a zombie, nor one that is dead.
-    Stat::read(tid).filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.started)
+    Stat::of_living(tid).map(|stat| stat.started)
 }
 
 #[cfg(test)]

@@ -21,6 +21,11 @@ impl Stat {
         Self::parse(&read_proc(format!("/proc/{tid}/stat")).ok()?)
     }
 
+    /// Returns that of a thread which has not ended, as a zombie has, or one that is dead.
+    pub fn of_living(tid: i32) -> Option<Self> {
+        Self::read(tid).filter(|stat| !matches!(stat.state, 'Z' | 'X'))
+    }
+
     pub(crate) fn parse(text: &str) -> Option<Self> {
         // The second field is the name in parentheses and may itself hold spaces and parentheses.
         let (_, after_name) = text.rsplit_once(')')?;

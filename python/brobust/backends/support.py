@@ -151,19 +151,18 @@ def _lab(s: Scenario) -> Iterator[str]:
         yield f"contention.vcpus: {c.vcpus} is no choice on backend lab, whose sender has what it has; leave it out"
     if c.driver == "competitor" and c.active:
         yield "contention.driver: 'competitor' is possible on vm; on lab give deadline, burner or quota"
+    yield from _not_of_contend(c)
     yield from _contention_in_real_time(c)
-    if c.active:
-        yield from _not_of_contend(c)
 
 
 def _not_of_contend(c: Contention) -> Iterator[str]:
     """Refuse what `brobust contend`, which takes the CPU away on lab, does not take (crates/command/src/contend)."""
     if isinstance(c.phase, int):
-        given = units.show_time(c.phase)
-        yield f"contention.phase: {given!r} is possible on backends virtual and vm; on lab give random, in or out"
-    elif c.phase != "random" and c.driver != "burner":
+        given, instead = units.show_time(c.phase), "random, or with driver burner in or out"
+        yield f"contention.phase: {given!r} is possible on backends virtual and vm; on lab give {instead}"
+    elif c.active and c.phase != "random" and c.driver != "burner":
         yield f"contention.phase: {c.phase} is the burner's on lab; give driver burner, or random"
-    if c.timeslice < CONTEND_MIN_TIMESLICE:
+    if c.active and c.timeslice < CONTEND_MIN_TIMESLICE:
         given, least = units.show_time(c.timeslice), units.show_time(CONTEND_MIN_TIMESLICE)
         yield f"contention.timeslice: {given} is shorter than `brobust contend` takes; on lab give at least {least}"
 
