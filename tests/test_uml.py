@@ -58,7 +58,8 @@ def test_half_the_cpu_costs_bbr_more_than_cubic(kernel: VirtualKernel, tmp_path:
     for run in runs.values():
         assert (run["accelerator"], run["kernel"], run["qemu"]) == ("uml", kernel.name, None)
         assert 0.4 < run["effective_share"] < 0.6 + run["steal_share"], run
-        assert run["effective_timeslice_ms"] == pytest.approx(10, rel=0.2)
+        more = run["steal_share"] * 10 / run["share"]  # as in test_vm.py: it passes in the timeslices of each period
+        assert 8 < run["effective_timeslice_ms"] < 12 + more, run
     assert kernels() == []
 
 
