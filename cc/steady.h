@@ -112,6 +112,7 @@ CC_INLINE void steady_init(struct cc_connection *conn, struct steady *st)
 	st->snd_nxt = conn->snd_nxt;
 	st->written = conn->snd_nxt + conn->unsent_bytes;
 	st->lost = conn->lost;
+	st->round = conn->delivered;
 }
 
 CC_INLINE struct repair_rule steady_rule(void)
@@ -185,6 +186,8 @@ CC_INLINE void steady_check(const struct cc_connection *conn, u32 in_flight, str
 		st->resumed_ns = conn->clock_ns;
 		st->lag_ns = repair_lag(&rule, st->lag_ns, stall, conn->clock_ns, &st->stall);
 	}
+	if (!conn->in_flight && conn->unsent_bytes < conn->mss)
+		st->lag_ns = 0; /* the application has no more: what it writes later is not late */
 	st->bound.round_max = cc_max(st->bound.round_max, in_flight);
 	st->checked_ns = conn->clock_ns;
 	st->snd_nxt = conn->snd_nxt;
@@ -250,6 +253,8 @@ CC_INLINE void steady_after(struct cc_connection *conn, struct steady *st)
 {
 	st->own_rate = conn->pacing_rate;
 	st->own_cwnd = conn->cwnd;
+	if (conn->ca_state == CC_CA_LOSS)
+		st->lost = conn->lost; /* a timeout that is undone has ended before the next ACK */
 	if (!steady_repair)
 		return;
 	steady_set_cwnd(conn, st);

@@ -4,7 +4,8 @@
  * cc/cc.h tells what it has defined.
  *
  * A socket's private area holds a pointer to the state: versions 2 and 3 of BBR are larger than the
- * area.
+ * area. Beside it is what get_info says. Who asks for that does not hold the socket: the state may
+ * be freed meanwhile, or the area be another control's, so that the pointer must not be followed.
  */
 #include <linux/inet_diag.h>
 #include <linux/slab.h>
@@ -19,14 +20,25 @@ struct socket_state {
 	u32 records;
 };
 
+struct socket_area {
+	struct socket_state *state;
+	struct tcp_bbr_info info;
+};
+
+static inline struct socket_area *area_of(const struct sock *sk)
+{
+	return inet_csk_ca(sk);
+}
+
 static inline struct socket_state *state_of(struct sock *sk)
 {
-	return *(struct socket_state **)inet_csk_ca(sk);
+	return area_of(sk)->state;
 }
 
 static inline void set_state(struct sock *sk, struct socket_state *state)
 {
-	*(struct socket_state **)inet_csk_ca(sk) = state;
+	area_of(sk)->state = state;
+	area_of(sk)->info = (struct tcp_bbr_info){};
 }
 
 static struct socket_state *make_state(struct sock *sk)
@@ -80,6 +92,13 @@ static noinline void record(struct sock *sk, struct socket_state *state, u32 kin
 
 static inline void note_report(struct sock *sk, const struct cc_report *report)
 {
+	area_of(sk)->info = (struct tcp_bbr_info){
+	    .bbr_bw_lo = lower_32_bits(report->bandwidth),
+	    .bbr_bw_hi = upper_32_bits(report->bandwidth),
+	    .bbr_min_rtt = report->min_rtt_us,
+	    .bbr_pacing_gain = report->pacing_gain,
+	    .bbr_cwnd_gain = report->cwnd_gain,
+	};
 	brobust_note_report(sk, report->deficit_acks, report->mode);
 }
 
@@ -97,17 +116,9 @@ static void on_release(struct sock *sk)
 /* As the kernel's own BBR, so that `ss -i` shows the model. */
 static size_t on_get_info(struct sock *sk, u32 ext, int *attribute, union tcp_cc_info *info)
 {
-	const struct socket_state *state = state_of(sk);
-
-	if (!state || !(ext & (1 << (INET_DIAG_BBRINFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1))))
+	if (!(ext & (1 << (INET_DIAG_BBRINFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1))))
 		return 0;
-	info->bbr = (struct tcp_bbr_info){
-	    .bbr_bw_lo = lower_32_bits(state->report.bandwidth),
-	    .bbr_bw_hi = upper_32_bits(state->report.bandwidth),
-	    .bbr_min_rtt = state->report.min_rtt_us,
-	    .bbr_pacing_gain = state->report.pacing_gain,
-	    .bbr_cwnd_gain = state->report.cwnd_gain,
-	};
+	info->bbr = area_of(sk)->info;
 	*attribute = INET_DIAG_BBRINFO;
 	return sizeof(info->bbr);
 }
@@ -121,7 +132,7 @@ static size_t on_get_info(struct sock *sk, u32 ext, int *attribute, union tcp_cc
 
 static int __init control_register(void)
 {
-	BUILD_BUG_ON(sizeof(struct socket_state *) > ICSK_CA_PRIV_SIZE);
+	BUILD_BUG_ON(sizeof(struct socket_area) > ICSK_CA_PRIV_SIZE);
 	return tcp_register_congestion_control(&PASTE(CC_NAME, _operations));
 }
 
