@@ -2,14 +2,21 @@
 
 mod common;
 
-use brobust_cc::{Connection, Sample};
+use brobust_cc::{Connection, Control, Sample, Socket};
 use common::Path;
 
 const MS: u64 = 1_000_000; // ns
 
 /// A paced sender with its CPU: half a BDP of 200 packets in flight, so that the window has room; 1 MB waits.
 fn steady(control: &str) -> Path {
+    steady_after(control, 0)
+}
+
+/// The same with a control that begins when so many packets have been delivered: an application has changed it.
+fn steady_after(control: &str, delivered: u32) -> Path {
     let mut path = Path::new(control, 10, 20_000);
+    path.conn.delivered = delivered;
+    path.socket = Socket::new(Control::find(control).unwrap(), &mut path.conn);
     path.conn.receiver_room = 1 << 20;
     path.until("drain", 2000);
     path.in_flight = Some(path.bdp() / 2);
@@ -93,9 +100,25 @@ fn a_pass_that_ended_for_another_reason_than_pacing_is_no_stall() {
     assert_eq!(stalls(&path), 0);
 }
 
+#[test]
+fn what_the_application_writes_after_it_had_nothing_is_not_late() {
+    let mut path = steady("brb_bbr1_steady");
+    let own = send(&mut path, 1, 1);
+    assert!(send(&mut path, 1, 21) > own);
+    (path.conn.unsent_bytes, path.in_flight) = (0, Some(0));
+    path.ack();
+    path.conn.unsent_bytes = 1 << 20;
+    assert_eq!(send(&mut path, 1, 10), path.conn.pacing_rate);
+    assert!(path.conn.pacing_rate <= own, "{} after {own}", path.conn.pacing_rate);
+}
+
 /// In PROBE_BW after a stall of some 20 ms, with a BDP of 200 packets.
 fn stalled() -> Path {
-    let mut path = steady("brb_bbr1_steady");
+    stalled_after(0)
+}
+
+fn stalled_after(delivered: u32) -> Path {
+    let mut path = steady_after("brb_bbr1_steady", delivered);
     path.until("probe_bw", 100);
     send(&mut path, 1, 1);
     send(&mut path, 1, 21);
@@ -121,6 +144,16 @@ fn losses_next_to_each_other_bound_what_is_in_flight_and_a_bound_that_is_reached
     assert!((before * 8 / 10..before).contains(&path.conn.cwnd), "{} after {cut} of {before}", path.conn.cwnd);
 }
 
+/// Numbers of packets are compared by their difference, which is negative from 2^31 on.
+#[test]
+fn losses_are_learnt_from_by_a_control_that_begins_after_three_thousand_million_packets() {
+    let mut path = stalled_after(3_000_000_000);
+    let before = path.conn.cwnd;
+    path.in_flight = None;
+    path.acks_with(3, |sample| sample.losses = 5); // of 10
+    assert!(path.conn.cwnd < before * 8 / 10, "{} after {before}", path.conn.cwnd);
+}
+
 #[test]
 fn losses_far_apart_bound_nothing() {
     let mut path = stalled();
@@ -139,6 +172,22 @@ fn after_a_timeout_losses_teach_nothing() {
     path.acks_with(2, |sample| sample.losses = 10);
     path.conn.ca_state = 0;
     path.ack();
+    assert!(path.conn.cwnd >= 400, "{}", path.conn.cwnd);
+}
+
+/// The timer takes all for lost; the first ACK tells that nothing was, and the stack has left the state when it tells of
+/// that ACK.
+#[test]
+fn a_timeout_that_is_undone_teaches_nothing() {
+    let mut path = stalled();
+    path.acks(2); // of what is in flight now, not in STARTUP
+    path.conn.lost += 100;
+    path.socket.set_state(&mut path.conn, 4); // CC_CA_LOSS, from CC_CA_OPEN
+    path.conn.ca_state = 4;
+    path.socket.undo_cwnd(&mut path.conn);
+    path.socket.set_state(&mut path.conn, 0); // CC_CA_OPEN
+    path.conn.ca_state = 0;
+    path.acks(3);
     assert!(path.conn.cwnd >= 400, "{}", path.conn.cwnd);
 }
 
