@@ -265,6 +265,8 @@ def _measured(out: Path) -> tuple[dict[str, str], float]:
     seconds = 0.0
     for dataset in evidence_samples.datasets(out):
         runs = dataset.runs().unique("run")
+        if failed := runs.filter(outcome="failed").height:
+            sys.exit(f"evidence: {failed} of {runs.height} runs of {dataset.directory} failed; --make repeats them")
         of_runs = runs.select("kernel", "kernel_hash").unique().sort("kernel").rows()
         kernels |= {name: (hashed or "")[:12] for name, hashed in of_runs}
         seconds += float(runs["wall_s"].sum())

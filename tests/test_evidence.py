@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import evidence
 import evidence_samples
 import evidence_tables
+import polars as pl
 import pytest
 
 from brobust.study import model
@@ -144,6 +146,16 @@ def test_a_command_that_writes_nothing_leaves_no_data_of_an_earlier_one(
     (copied / "measured/cells.csv").write_text("cc,n\nbbr,3\n")
     os.utime(copied / "measured/cells.csv", (0, 0))
     with pytest.raises(SystemExit, match="has not written all of cells"):
+        evidence.make("new", DESCRIBED, 1)
+    assert not (copied / "docs/data/new").exists()
+
+
+def test_numbers_of_a_series_of_which_runs_failed_are_not_taken(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _measuring(monkeypatch, 0, "cc,n\nbbr,nan\n")
+    runs = pl.DataFrame({"run": ["a-0", "a-1"], "outcome": ["ok", "failed"]})
+    dataset = SimpleNamespace(runs=lambda: runs, directory="x/data")
+    monkeypatch.setattr(evidence_samples, "datasets", lambda out: [dataset])
+    with pytest.raises(SystemExit, match=r"1 of 2 runs of x/data failed"):
         evidence.make("new", DESCRIBED, 1)
     assert not (copied / "docs/data/new").exists()
 
