@@ -425,6 +425,8 @@ class TestSenders:
             {"path": {**PATH, "buffer": "1bdp"}, "nic": {"coalesce": "1ms"}},
             {"path": {**PATH, "buffer": "1bdp"}, "nic": {"coalesce": "5ms"}},
             {"path": PATH, "qdisc": "fq"},
+            # Nearly nothing passes for 120 ms: the tail loss probe and the timeout are on time, so the CPU was there.
+            {"path": {**PATH, "rtt": "20ms", "buffer": "0.5bdp", "bandwidth_changes": "1s:100kbit,1.12s:100mbit"}},
         ]
 
         def differ(scenario: dict[str, Any]) -> bool:
@@ -447,6 +449,17 @@ class TestSenders:
         assert rate("kernel") < 20
         assert rate("kept") > 80 and rate("kept lag=50ms") > 80
         assert rate("kept", loss="1%") > 60  # random losses teach no bound
+
+    def test_a_kept_schedule_makes_no_more_up_than_timers_are_late(self) -> None:
+        """A flow has its CPU, but its timers are late by 300 us, as those of guests and of sleeping CPUs are. With half
+        more, which finds out whether the path can carry more, it would leave three times the queue."""
+
+        def queue_ms(pacing: str) -> float:
+            late = {"driver": "late:timers", "timeslice": "100us", "share": 0.25}
+            of_run = run(path=PATH, contention=late, flows=[{"cc": "bbr"}], pacing=pacing, duration="5s").runs
+            return float(of_run["queue_mean_ms"][0])
+
+        assert 0 < queue_ms("kept") < 1.1 * queue_ms("kernel")
 
     def test_a_kept_schedule_leaves_an_undisturbed_bbr_its_part(self) -> None:
         """In the deep buffer, and after the PROBE_RTT of both at 10 s."""
