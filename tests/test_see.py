@@ -12,6 +12,7 @@ import struct
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
@@ -28,8 +29,10 @@ from brobust import api
 from brobust.analysis import departures
 from brobust.analysis.explain import Explanation, bandwidths
 from brobust.api import Result
-from brobust.dataset import Dataset, Measured, captures, find, recordings
+from brobust.cli import main
+from brobust.dataset import Dataset, Measured, OneRun, captures, find, recordings
 from brobust.errors import BadInput
+from brobust.explore.answers import Answers
 from brobust.report import capture, explanation, over_time, trace
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
@@ -738,6 +741,53 @@ def test_a_run_whose_scenario_is_of_another_version_is_explained_without_tries(
     scenario.write_text(f"gone = 1\n{scenario.read_text()}")
     found = json.loads(brobust("explain", "data", "--json").stdout)
     assert found["signs"]["cpu"] and "is of another version" in found["not_tried"]
+
+
+STRANGERS = {"sender": "sh -c 'touch /tmp/here'", "receiver": "sleep 1"}
+
+
+def _strangers(directory: Path, name: str = "") -> OneRun:
+    """Return a run of a dataset that names programs. `name`: what its names begin with."""
+    grid = Grid({"kernel": "virtual-6.12", "programs": STRANGERS, "contention": {"share": 0.5}, "duration": "2s"})
+    (run, *_) = grid.runs()
+    row = {**made_up.rows(run)[0], "run": f"{name}{run.id}", "cc": f"{name}bbr", "effective_share": 0.5}
+    dataset = Dataset.create(directory, grid, {})
+    dataset.append(row["run"], Measured([row]))
+    return find(dataset, row["run"])
+
+
+def test_programs_that_a_dataset_names_run_only_if_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at a stranger's dataset does not mean to run a stranger's programs."""
+    run, asked = _strangers(tmp_path / "data"), []
+
+    def measured_again(*_: object) -> None:
+        asked.append("measured")
+
+    monkeypatch.setattr(api, "_measured_again", measured_again)
+    monkeypatch.setattr(api.backends, "check", lambda *_, **__: None)
+    backend: Any = object()
+    assert "`brobust explain --try` runs them" in (api.explain(run, run.run(), backend=backend).not_tried or "")
+    answers = Answers(Dataset.open(tmp_path / "data"))
+    monkeypatch.setattr(answers, "_measures", lambda: nullcontext(backend))
+    (answer,) = answers.answer_explain(run=run.id)
+    assert "the dataset names programs" in " ".join(answer["sentences"]) and not asked
+    assert "sends other packets" in (api.explain(run, run.run(), tries=True, backend=backend).not_tried or "")
+    assert asked == ["measured"]
+
+
+@pytest.mark.parametrize("command", [["explain"], ["plot"], ["trace", "-o", "run.perfetto-trace"]])
+def test_what_a_dataset_says_does_nothing_to_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _strangers(tmp_path / "data", "\x1b]0;gone\x07\x9b2J")
+    with pytest.raises(SystemExit) as ended:
+        main([command[0], "data", *command[1:]])
+    printed = capsys.readouterr()
+    assert ended.value.code == 0 and "\\x1b]0;gone\\x07\\x9b2J" in printed.out
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printed.out + printed.err)
 
 
 def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from brobust import backends, units
 from brobust.analysis import summary
 from brobust.backends.base import Backend, in_threads
 from brobust.backends.support import program_knows_cc
-from brobust.dataset import Measured, OfRun, columns_of, frame
+from brobust.dataset import Measured, OfRun, OneRun, columns_of, frame
 from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.lazily import pl
 from brobust.scenario import Grid, Run, Scenario
@@ -109,12 +109,13 @@ def _of_fields(fields: Mapping[str, Any]) -> Scenario:
 
 
 def explain(
-    run: OfRun, requested: Run | None, flow: int = 0, tries: bool = True, backend: Backend | None = None
+    run: OfRun, requested: Run | None, flow: int = 0, tries: bool | None = None, backend: Backend | None = None
 ) -> Explanation:
     """Return what limits a flow of a run (docs/see.md).
 
     `requested` is what the run was to measure; None: it is not known. With it and `tries`, a run in virtual time that
     is not too large is measured again: with all that can be recorded, and with one thing changed at a time.
+    `tries` None: unless that would start programs that a dataset names, which may be a stranger's.
     `backend` is one that is open already.
     """
     from brobust.analysis import explain as rules
@@ -151,12 +152,14 @@ def explain(
     )
 
 
-def _why_not_tried(run: OfRun, requested: Run, tries: bool) -> str | None:
+def _why_not_tried(run: OfRun, requested: Run, tries: bool | None) -> str | None:
     """Return why a run is not measured again; None if it is."""
-    if not tries:
+    if tries is False:
         return "tries are switched off (--no-try)"
     if requested.scenario.backend != "virtual":
         return f"it was measured in real time, on backend {requested.scenario.backend}"
+    if tries is None and isinstance(run, OneRun) and requested.scenario.traffic == "programs":
+        return "the dataset names programs, which would run here; `brobust explain --try` runs them, if you trust them"
     seconds = run.runs["duration_s"][0]
     if seconds > TRY_SECONDS:
         return f"it has {seconds:g} s, more than {TRY_SECONDS} s"

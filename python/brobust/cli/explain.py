@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from brobust.cli.trace import DATASET, RUN
-from brobust.errors import MissingSupport
+from brobust.errors import MissingSupport, printable
 
 
 def explain(
@@ -17,16 +17,22 @@ def explain(
     run: RUN = None,
     flow: Annotated[int, typer.Option(metavar="N", help="The flow that is explained, from 0.")] = 0,
     tries: Annotated[
-        bool, typer.Option("--try/--no-try", help="Measure again without each possible cause, and with each repair.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--try/--no-try",
+            help="Measure again without each possible cause, and with each repair. [default: --try, but --no-try where "
+            "that would run programs that the dataset names]",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object instead.")] = False,
 ) -> None:
     """Say in about five sentences, with numbers, what limits a flow of a run.
 
     The answer comes from what the run has recorded, and from runs in virtual time that have one thing changed: without
     contention, without loss, with a larger buffer, with each repair. These are measured if the run has at most 120 s
-    and a million packets; nothing is added to the dataset. Where the data does not decide, the answer says so.
-    docs/see.md has the rules.
+    and a million packets; nothing is added to the dataset. Programs of a dataset run here only with --try: it may be a
+    stranger's. Where the data does not decide, the answer says so. docs/see.md has the rules.
     """
     from brobust import api
     from brobust.dataset import Dataset, find
@@ -41,4 +47,4 @@ def explain(
         print(json.dumps(dataclasses.asdict(found)))
         return
     for sentence in explanation.sentences(found):
-        print(sentence)
+        print(printable(sentence))  # a dataset may be a stranger's

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from brobust import extras, files
-from brobust.errors import BadInput
+from brobust.errors import BadInput, printable
 
 DATASET = Annotated[Path, typer.Argument(metavar="DIR", help="A dataset directory that `brobust run` wrote.")]
 RUN = Annotated[
@@ -86,9 +86,10 @@ def trace(
             print(f"not recorded: {', '.join(lacking)}; `brobust run {options}` records them")
     for one in (shown, *with_it):
         if isinstance(one, recordings.Threads) and one.begin_unix_s is None:
-            print(f"{one.name} does not say when it began (brobust 0.2.0 wrote it): it is drawn from 0 s")
+            name = printable(one.name)
+            print(f"{name} does not say when it began (brobust 0.2.0 wrote it): it is drawn from 0 s")
     print("open it at https://ui.perfetto.dev (it stays in your browser)")
 
 
 def _say(out: Path, what: str, counts: Mapping[str, int]) -> None:
-    print(f"{out}: {what}, {', '.join(f'{number} {name}' for name, number in counts.items())}")
+    print(printable(f"{out}: {what}, {', '.join(f'{number} {name}' for name, number in counts.items())}"))

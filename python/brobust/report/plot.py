@@ -17,7 +17,7 @@ from brobust import files
 from brobust.analysis import confidence, metrics, summary
 from brobust.analysis.axes import CONTENDED, NAMED, VALUES, axis_phrase, cell_phrase, in_order, natural
 from brobust.analysis.cells import undisturbed_with_every_schedule
-from brobust.errors import BadInput
+from brobust.errors import BadInput, printable
 from brobust.report import parameters
 
 if TYPE_CHECKING:
@@ -122,6 +122,8 @@ class ThroughputFigure:
                 f"the dataset varies along {', '.join(self._panel_axes)}: {len(self._panels)} panels; "
                 f"choose another --x or plot a smaller dataset"
             )
+        # A dataset may be a stranger's: a terminal would act on escape sequences in its names, and no font has them.
+        self._runs = self._runs.with_columns(pl.col("cc").map_elements(printable, return_dtype=pl.String))
         self.controls = sorted(self._runs["cc"].unique(), key=control_order)
         self._caption = caption(runs, cells, stat, fields)
 
@@ -242,7 +244,7 @@ class ThroughputFigure:
         plotext.ylim(0, float(rows[self._value].max() or 1) * scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(self._x_label)
         where = f", {cell_phrase(self._runs, self._panel_axes, self._panels[0])}" if self._panel_axes else ""
-        plotext.title(f"{self._stat}: {VALUES[self._value]}{where}")
+        plotext.title(printable(f"{self._stat}: {VALUES[self._value]}{where}"))
         drawn = str(plotext.build())
         return drawn if colors else str(plotext.uncolorize(drawn))
 
