@@ -1,12 +1,14 @@
 """Recorded off-times are read from a dataset of either backend, or from somebody's own table."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from brobust.contention import recordings
 from brobust.dataset import Dataset, Measured
+from brobust.dataset import recordings as recorded
 from brobust.errors import BadInput
 from brobust.scenario import Grid
 
@@ -64,6 +66,23 @@ def test_of_several_threads_one_is_named(tmp_path: Path) -> None:
         recordings.offtimes(str(file))
     with pytest.raises(BadInput, match="holds no thread 9"):
         recordings.offtimes(f"{file}#9")
+
+
+def test_columns_that_nobody_needs_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of some kilobytes may hold thousands, each of as many equal rows as a recording may have."""
+    own: dict[str, Any] = {"thread": 7, "vcpu": 0, "kind": "off", "start_s": 0.5, "duration_ms": 2.0}
+    more = {f"more_{number}": 0.0 for number in range(50)}
+    file, read, taken = tmp_path / "wide.parquet", pl.read_parquet, []
+    pl.DataFrame([{**more, **own}]).write_parquet(file)
+
+    def noted(*arguments: Any, **options: Any) -> pl.DataFrame:
+        taken.append(read(*arguments, **options))
+        return taken[-1]
+
+    monkeypatch.setattr(pl, "read_parquet", noted)
+    assert recordings.offtimes(str(file)) == ((500 * MS, 2 * MS),)
+    assert recorded.read(file).intervals.height == 1
+    assert [set(table.columns) for table in taken] == [set(own), set(own)]
 
 
 @pytest.mark.parametrize("row", NAMES.read_text().splitlines()[1:])
