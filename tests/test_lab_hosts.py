@@ -156,3 +156,22 @@ def test_an_interface_that_ssh_reaches_by_a_link_local_address_is_no_bottleneck(
     )
     with pytest.raises(MissingSupport, match=r"^path: eth1 of router carries the ssh connection"):
         places._refuse_own_way(place, "eth1")
+
+
+@pytest.mark.parametrize("name", ["$(id)", "a;id", "-x", "a`id`", "a|b", "a&b", "a>b"])
+def test_an_interface_whose_name_a_shell_would_take_apart_is_refused(name: str) -> None:
+    """Root of a container names the interfaces of its namespace, and root of the host undoes by a script."""
+    said = {"address": [{"ifname": name, "addr_info": [{"local": "10.0.1.1"}]}], "route": [{"dev": name}]}
+    place: Any = SimpleNamespace(
+        role="sender", name="server-1, web", ask=lambda *words: said["address" if "address" in words else "route"]
+    )
+    end = hosts.End(ssh="server-1", address="10.0.1.1", namespace="web")
+    for found in (lambda: places._device_of(place, end), lambda: places._way(place, "10.0.2.1")):
+        with pytest.raises(MissingSupport, match=r"^sender: server-1, web calls an interface '.*rename it$"):
+            found()
+
+
+@pytest.mark.parametrize("name", ["eth0", "br-1a2b", "veth1@if2", "wg+x", "eth0.7", "größe0"])
+def test_usual_and_unusual_names_of_interfaces_are_taken(name: str) -> None:
+    place: Any = SimpleNamespace(role="sender", name="server-1", ask=lambda *_: [{"dev": name}])
+    assert places._way(place, "10.0.2.1") == name

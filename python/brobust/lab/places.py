@@ -7,6 +7,7 @@ enter the receiver, through tbf; ACKs go back through netem (testbed/path.py).
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -303,7 +304,7 @@ def _device_of(place: Place, end: End) -> str:
     ]
     for address, device in addresses:
         if address == end.address:
-            return str(device)
+            return _plain(place, device)
     has = ", ".join(f"{address} ({device})" for address, device in addresses) or "none"
     raise MissingSupport(f"{place.role}.address: {end.address} is no address of {place.name}; it has {has}")
 
@@ -311,9 +312,21 @@ def _device_of(place: Place, end: End) -> str:
 def _way(place: Place, address: str) -> str:
     """Return the interface through which packets to an address leave."""
     try:
-        return str(place.ask("ip", "-j", "route", "get", address)[0]["dev"])
+        device = place.ask("ip", "-j", "route", "get", address)[0]["dev"]
     except (RunFailed, LookupError, ValueError):
         raise MissingSupport(f"{place.role}: {place.name} has no route to {address}; add one") from None
+    return _plain(place, device)
+
+
+def _plain(place: Place, device: object) -> str:
+    """Return the name of an interface; refuse one that a shell would take for more than a word. Who owns a namespace,
+    such as a container's, names its interfaces freely, and what undoes is a script that root of the host runs."""
+    name = str(device)
+    if name.startswith("-") or re.search(r"[^\w.@%+=,-]", name):
+        raise MissingSupport(
+            f"{place.role}: {place.name} calls an interface {name!r}, which a shell would take apart; rename it"
+        )
+    return name
 
 
 def _require_route(place: Place, other: str) -> None:
