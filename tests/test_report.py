@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from array import array
 from datetime import UTC, datetime
 from pathlib import Path
@@ -734,3 +735,19 @@ def test_a_report_shows_what_each_sender_asked_for_and_got(tmp_path: Path) -> No
     (tmp_path / "claims.jsonl").touch()
     rows = [(row["timeslice_ms"], row["share"], row["n"]) for row in html._Part(tmp_path).contention()]
     assert rows == [(10.0, 0.5, 3), (20.0, 0.25, 3)]
+
+
+def test_a_report_takes_no_file_for_a_picture_that_is_none(tmp_path: Path) -> None:
+    """In a stranger's directory a figure may be a link to a file that its reader would not put into a page."""
+    from brobust.report import html
+
+    (tmp_path / "secret").write_text("secret")
+    linked, drawn = tmp_path / "linked.png", tmp_path / "drawn.png"
+    linked.symlink_to("secret")
+    with pytest.raises(BadInput, match=r"linked\.png: is no PNG"):
+        html._picture(linked)
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(BadInput, match="is a named pipe"):
+        html._picture(tmp_path / "pipe.png")
+    drawn.write_bytes(b"\x89PNG\r\n\x1a\nrest")
+    assert html._picture(drawn).endswith(b"rest")

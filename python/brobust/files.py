@@ -38,6 +38,7 @@ _SECONDS_TO_LOCK = 60  # far more than a process takes from making a directory t
 MAX_DEPTH = 20  # of nested tables and lists in a user's TOML file
 # What is read of a file of each kind. A sparse file says that it has a terabyte, and /dev/zero never ends.
 MAX_TEXT = 4_000_000  # bytes: scenarios, studies, what a dataset says about itself
+MAX_PICTURE = 100_000_000  # bytes: a figure of a study
 MAX_TABLE = 64_000_000_000  # bytes: a table of a dataset, which is read in parts
 MAX_RECORDING = 1_000_000_000  # bytes: some ten million off-times as CSV
 MAX_RECORDING_ROWS = 20_000_000  # a small Parquet file may hold any number of equal rows

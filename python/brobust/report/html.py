@@ -92,17 +92,26 @@ class _Part(Reproduced):
 
 def _images(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, str]]:
     """Return the study's figures that were drawn, each with its name and its PNG in base64."""
-    files = [
+    drawn = [
         (part, part.directory / "figures" / f"{study.name}-{figure.name}.png")
         for figure in study.figures
         for part in parts
         if part.has(study)
     ]
     return [
-        {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(file.read_bytes()).decode()}
-        for part, file in files
+        {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(_picture(file)).decode()}
+        for part, file in drawn
         if file.exists()
     ]
+
+
+def _picture(file: Path) -> bytes:
+    """Return the content of a PNG; refuse anything else: the directory may be a stranger's, with a link to a file that
+    its reader would not put into a page."""
+    content = files.read(file, files.MAX_PICTURE)
+    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise BadInput(f"{file}: is no PNG; draw the figures again, or remove it")
+    return content
 
 
 def _verdicts(study: model.Study, parts: Sequence[_Part]) -> list[Verdict]:
