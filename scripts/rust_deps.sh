@@ -16,6 +16,9 @@ kept=$cache/$key.tar.zst
 case ${1:-} in
 restore)
 	[ ! -d target/release ] && [ ! -d target/debug ] && [ -f "$kept" ] || exit 0
+	# What is in it runs while we build: root takes nothing that another user may have put there, as in a home that sudo
+	# has kept.
+	[ "$(id -u)" -ne 0 ] || { [ -O "$cache" ] && [ -O "$kept" ]; } || exit 0
 	# Cargo would take half a file for a whole one: its place is taken by what is complete.
 	rm -rf target/kept
 	mkdir -p target/kept

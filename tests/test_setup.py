@@ -80,3 +80,18 @@ def test_crates_of_others_are_taken_from_the_cache_as_a_whole_or_not_at_all(chec
     subprocess.run([command, "restore"], check=True, env=environment)
     assert [file.name for file in target.iterdir()] == ["dist"], "a damaged file costs nothing else"
     assert not kept.exists()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("place", ["cache/brobust/rust", "cache/brobust/rust/*.zst"])
+def test_root_runs_nothing_that_another_user_has_put_into_the_cache(checkout: Path, tmp_path: Path, place: str) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = checkout / "scripts/rust_deps.sh"
+    subprocess.run([command, "keep"], check=True, env=environment)
+    (foreign,) = tmp_path.glob(place)
+    for owner, is_taken in ((65534, False), (0, True)):
+        shutil.rmtree(checkout / "target")
+        (checkout / "target").mkdir()
+        os.chown(foreign, owner, owner)
+        subprocess.run([command, "restore"], check=True, env=environment)
+        assert (checkout / "target/release/deps/libone.rlib").exists() == is_taken
