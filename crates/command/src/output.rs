@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 
-use brobust_host::{printable, reason, without_numbers, Refusal};
+use brobust_host::{printable, printable_json, reason, without_numbers, Refusal};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 
@@ -40,9 +40,9 @@ pub fn is_closed() -> bool {
         && polled[0].revents().is_some_and(|seen| seen.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
 }
 
-/// Writes a record as one line of JSON.
+/// Writes a record as one line of JSON. It may go to a terminal, and name what others have named.
 pub fn record(record: &impl Serialize) -> Result<(), Stop> {
-    line(&serde_json::to_string(record).unwrap_or_default())
+    line(&printable_json(&serde_json::to_string(record).unwrap_or_default()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

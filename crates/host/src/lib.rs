@@ -33,7 +33,7 @@ pub use runtime::{pid_namespace, sees_processes_of, Runtime};
 pub use session::{busy_cpus, refuse_held, refuse_without_spare, Session};
 pub use stat::Stat;
 pub use steps::Step;
-pub use text::{general, printable, read_proc};
+pub use text::{general, printable, printable_json, read_proc};
 
 /// Returns what a directory holds; nothing if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {

@@ -15,6 +15,19 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|letter| if is_harmless(letter) { letter.to_string() } else { escaped(letter) }).collect()
 }
 
+/// Returns JSON with the same letters escaped as JSON does it, so that it means the same. Control characters below 0x20
+/// serde has escaped; others, which a terminal acts on, too, stand in its texts as they are.
+pub fn printable_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match is_harmless(letter) {
+            true => shown.push(letter),
+            false => letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| shown += &format!("\\u{unit:04x}")),
+        }
+    }
+    shown
+}
+
 fn is_harmless(letter: char) -> bool {
     // Besides control characters, those of category Cf that change the direction of text or are invisible.
     let is_format = matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -43,7 +56,7 @@ pub fn general(number: f64, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{general, printable};
+    use super::{general, printable, printable_json};
 
     #[test]
     fn numbers_have_no_more_digits_than_they_need() {
@@ -57,5 +70,16 @@ mod tests {
     fn escapes_what_a_terminal_would_act_on() {
         assert_eq!(printable("CPU 0/KVM é"), "CPU 0/KVM é");
         assert_eq!(printable("a\x1b[2J\u{202e}b"), "a\\x1b[2J\\u202eb");
+    }
+
+    #[test]
+    fn json_means_the_same_without_what_a_terminal_would_act_on() {
+        // CSI as one letter of Latin-1, the end of a device control string, text that runs backwards, a hidden letter.
+        let name = "pod\u{9b}2J\u{7f}\u{9c}\u{202e}é\u{e0041}";
+        let text = serde_json::to_string(name).expect("a text");
+        let shown = printable_json(&text);
+        assert_eq!(shown, "\"pod\\u009b2J\\u007f\\u009c\\u202eé\\udb40\\udc41\"");
+        assert_eq!(serde_json::from_str::<String>(&shown).expect("JSON"), name);
+        assert_eq!(printable_json("{\"a\":[1,\"b c\"]}"), "{\"a\":[1,\"b c\"]}");
     }
 }
