@@ -6,7 +6,8 @@ use std::path::Path;
 use brobust_ccload as ccload;
 use brobust_host::guardian::{self, Guardian, THIS_PROGRAM};
 use brobust_host::namespaces::{self, Namespace};
-use brobust_host::{pid_namespace, sees_processes_of, Owner, Refusal, Result};
+use brobust_host::{locks, pid_namespace, sees_processes_of, Owner, Refusal, Result};
+use nix::sys::stat::{umask, Mode};
 
 use super::defaults;
 use super::journal::{Journal, Journals};
@@ -34,7 +35,12 @@ pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], p
     let (owner, pid_namespace) = (Owner::current().to_string(), pid_namespace());
     let journal = Journal { name: name.into(), pinned, owner, defaults: previous, first, pid_namespace };
     journals.write(&journal)?;
+    // Nobody else may write into the directory of pins, whatever the umask is. Somebody else may have made it just now.
+    let before = umask(Mode::all());
+    umask(before | Mode::S_IWGRP | Mode::S_IWOTH);
     let loaded = ccload::load(name, settings).map_err(not_loaded);
+    umask(before);
+    let loaded = loaded.and_then(|()| refuse_foreign_pins(&ccload::pin_path(name)));
     let made = loaded.and_then(|()| default_in.iter().try_for_each(|namespace| defaults::set(namespace, name)));
     match made {
         Ok(()) => Ok(journal),
@@ -47,7 +53,17 @@ pub fn load(name: &str, settings: &ccload::Settings, default_in: &[Namespace], p
 
 /// Refuses a control that could not be loaded now, as far as this can be told without changing anything.
 pub fn check(name: &str, settings: &ccload::Settings) -> Result<()> {
-    ccload::check(name, settings).map_err(not_loaded)
+    ccload::check(name, settings).map_err(not_loaded)?;
+    refuse_foreign_pins(&ccload::pin_path(name))
+}
+
+/// Refuses to pin where another user could put links. systemd mounts the BPF file system for root alone, but as the
+/// kernel does it by default, and so some container engines, everybody may make a directory of our name in it.
+fn refuse_foreign_pins(pin: &Path) -> Result<()> {
+    match pin.parent().filter(|directory| directory.symlink_metadata().is_ok()) {
+        Some(directory) => locks::refuse_foreign(directory),
+        None => Ok(()),
+    }
 }
 
 /// Says who has loaded a control that is there already, and how it is unloaded.
@@ -204,4 +220,26 @@ fn holders(name: &str) -> Holders {
     let found = namespaces::every().namespaces;
     let count = |namespace: &Namespace| defaults::sockets(namespace).get(name).copied();
     found.iter().filter_map(|namespace| Some((namespace.name.to_string(), count(namespace)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{symlink, PermissionsExt};
+
+    use super::refuse_foreign_pins;
+
+    #[test]
+    fn a_directory_of_pins_in_which_others_could_put_links_is_refused() {
+        let made = tempfile::tempdir().expect("made");
+        let pins = made.path().join("brobust");
+        let refused = || refuse_foreign_pins(&pins.join("bbr_steady")).unwrap_err().text;
+        refuse_foreign_pins(&pins.join("bbr_steady")).expect("it is made later");
+        symlink("/etc", &pins).expect("linked");
+        assert!(refused().contains("is not a directory"));
+        fs::remove_file(&pins).and_then(|()| fs::create_dir(&pins)).expect("made");
+        refuse_foreign_pins(&pins.join("bbr_steady")).expect("it is our own");
+        fs::set_permissions(&pins, fs::Permissions::from_mode(0o777)).expect("changed");
+        assert!(refused().contains("may be written by others"));
+    }
 }
