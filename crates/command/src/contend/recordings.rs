@@ -28,6 +28,8 @@ use crate::files::{self, MAX_RECORDING};
 const MAX_TIME_S: f64 = 1e8;
 /// A small Parquet file may hold any number of equal rows. No recording becomes longer.
 pub const MAX_ROWS: usize = 20_000_000;
+/// Bytes of a number or a word of a row. A small file may hold one of any length, which as many rows name.
+const MAX_CELL: usize = 256;
 /// Rows that are written at a time: what is written is kept a second time in memory.
 const GROUP_ROWS: usize = if cfg!(test) { 2 } else { 1_000_000 };
 
@@ -288,6 +290,15 @@ fn read_parquet(file: File) -> std::result::Result<Table, NotRead> {
     let mut rows = Vec::new();
     for found in reader.get_row_iter(Some(projection))? {
         let found = found?;
+        let is_long = |field: &Field| match field {
+            Field::Str(text) => text.len() > MAX_CELL,
+            Field::Bytes(bytes) => bytes.len() > MAX_CELL,
+            Field::Group(_) | Field::ListInternal(_) | Field::MapInternal(_) => true,
+            _ => false,
+        };
+        if let Some((column, _)) = found.get_column_iter().find(|(_, field)| is_long(field)) {
+            return Err(NotRead::Because(format!("{column} has more than a number or a word")));
+        }
         let text = |field: &Field| match field {
             Field::Null => None,
             Field::Str(text) => Some(text.clone()),
@@ -363,6 +374,31 @@ mod tests {
         let content = fs::read(&file).expect("it is there");
         fs::write(&file, &content[..content.len() / 2]).expect("written");
         assert!(refused(&name.to_string()).ends_with("cannot be read (damaged, or no parquet)"));
+    }
+
+    #[test]
+    fn a_word_without_end_is_not_read_into_every_row() {
+        let scratch = tempfile::tempdir().expect("made");
+        let file = scratch.path().join("long.parquet");
+        let columns = "message recording { required binary thread (STRING); required double start_s; \
+                       required double duration_ms; }";
+        let schema = Arc::new(parse_message_type(columns).expect("a schema"));
+        for (letters, is_read) in [(MAX_CELL, true), (MAX_CELL + 1, false)] {
+            let out = File::create(&file).expect("made");
+            let mut writer = SerializedFileWriter::new(out, Arc::clone(&schema), Arc::default()).expect("begun");
+            let mut group = writer.next_row_group().expect("begun");
+            let thread = "x".repeat(letters);
+            write_column::<ByteArrayType, _>(&mut group, vec![thread.as_str().into()], None).expect("written");
+            write_column::<DoubleType, _>(&mut group, vec![0.01], None).expect("written");
+            write_column::<DoubleType, _>(&mut group, vec![30.0], None).expect("written");
+            group.close().and_then(|_| writer.close()).expect("written");
+            match offtimes(&file.display().to_string()) {
+                Ok(read) => assert!(is_read && read == [(10 * MS, 30 * MS)]),
+                Err(refused) => {
+                    assert!(!is_read && refused.text.ends_with("(thread has more than a number or a word)"))
+                }
+            }
+        }
     }
 
     #[test]
