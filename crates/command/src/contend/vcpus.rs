@@ -135,6 +135,7 @@ fn machine(proc: &Path, pid: i32, threads: &str) -> Result<Machine> {
     if vcpus.is_empty() {
         return Err(Refusal::bad_input(nothing_found(pid, &program, hypervisor, &names)));
     }
+    refuse_ended(&vcpus, &threads_of(proc, pid))?;
     let command = processes::of(pid).map(|process| process.command).unwrap_or_default();
     Ok(Machine {
         pid,
@@ -143,6 +144,18 @@ fn machine(proc: &Path, pid: i32, threads: &str) -> Result<Machine> {
         vcpus,
         is_known: hypervisor.is_some(),
     })
+}
+
+/// Refuses threads that have ended since they were found: when each was asked for its start, by which it is known from then
+/// on, another process's may have had its id. `names`: those of the process, read after that.
+fn refuse_ended(vcpus: &[Vcpu], names: &BTreeMap<i32, String>) -> Result<()> {
+    match vcpus.iter().find(|vcpu| names.get(&vcpu.thread.pid) != Some(&vcpu.name)) {
+        None => Ok(()),
+        Some(ended) => Err(Refusal::bad_input(format!(
+            "thread {} ({}) has just ended, or changed its name: is the VM still running?",
+            ended.thread.pid, ended.name
+        ))),
+    }
 }
 
 fn vcpus_of(hypervisor: Option<&Hypervisor>, names: &BTreeMap<i32, String>) -> Vec<Vcpu> {
@@ -278,6 +291,20 @@ mod tests {
     fn of(program: &str, names: &[&str], threads: &str) -> Result<Machine> {
         let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
         machine(proc_with(program, &bytes).path(), PID, threads)
+    }
+
+    #[test]
+    fn whoever_has_the_id_of_a_thread_that_has_ended_is_not_taken_for_it() {
+        let found = [vcpu(7, "CPU 0/KVM", Some(0)), vcpu(8, "CPU 1/KVM", Some(1))];
+        let now = |threads: &[(i32, &str)]| {
+            let names = threads.iter().map(|(tid, name)| (*tid, (*name).to_owned())).collect();
+            refuse_ended(&found, &names).map_err(|refusal| refusal.text)
+        };
+        assert_eq!(now(&[(7, "CPU 0/KVM"), (8, "CPU 1/KVM"), (9, "worker")]), Ok(()));
+        for others in [&[(7, "CPU 0/KVM")][..], &[(7, "CPU 0/KVM"), (8, "worker")]] {
+            let refused = now(others).unwrap_err();
+            assert!(refused.starts_with("thread 8 (CPU 1/KVM) has just ended"), "{refused}");
+        }
     }
 
     #[test]
