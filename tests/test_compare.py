@@ -44,9 +44,9 @@ BEFORE = {1.0: [18.9, 19.0, 19.1, 18.8, 19.0], 0.5: [5.1, 5.6, 4.9, 5.3, 5.2], 0
 def test_what_differs_beyond_noise_is_told_from_what_does_not(tmp_path: Path) -> None:
     after = {1.0: [19.0, 18.9, 19.0, 19.1, 18.9], 0.5: [17.0, 16.1, 17.3, 16.8, 17.1], 0.25: [0.6, 0.5, 0.6, 0.7, 0.6]}
     first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", after)
-    verdicts = {cell.cell["share"]: cell.verdict for cell in compare.compare(first, second)}
+    verdicts = {cell.cell["share"]: cell.verdict for cell in compare.compare(first, second).cells}
     assert verdicts == {1.0: compare.SAME, 0.5: compare.BETTER, 0.25: compare.WORSE}
-    cell = next(cell for cell in compare.compare(first, second) if cell.cell["share"] == 0.5)
+    cell = next(cell for cell in compare.compare(first, second).cells if cell.cell["share"] == 0.5)
     assert cell.low is not None and cell.high is not None and 10 < cell.low < cell.second - cell.first < cell.high < 13
 
 
@@ -54,7 +54,7 @@ def test_what_0_2_0_measured_is_compared_with_what_is_measured_now(tmp_path: Pat
     first, second = (_dataset(tmp_path / name, BEFORE) for name in "ab")
     for file in (tmp_path / "a/runs").iterdir():
         pl.read_parquet(file).select(*ALWAYS_WRITTEN["runs"].split(), PART).write_parquet(file)
-    assert [cell.verdict for cell in compare.compare(first, second)] == [compare.SAME] * 3
+    assert [cell.verdict for cell in compare.compare(first, second).cells] == [compare.SAME] * 3
 
 
 def test_where_nothing_was_measured_there_is_nothing_to_compare(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_cell_is_named_by_what_varies_in_the_order_of_its_numbers(tmp_path: Pa
     """A buffer of some BDPs is one value of an axis, however many bytes it is; an undisturbed run lacks a driver."""
     path = {"rtt": ["5ms", "40ms"], "buffer": ["1bdp", "4bdp"]}
     data = _dataset(tmp_path / "a", BEFORE, path=path)
-    cells = [cell.cell for cell in compare.compare(data, data)]
+    cells = [cell.cell for cell in compare.compare(data, data).cells]
     assert cells == [
         {"rtt_ms": rtt, "buffer_bdp": buffer, "share": share}
         for rtt in (5.0, 40.0)
@@ -79,12 +79,12 @@ def test_a_cell_is_named_by_what_varies_in_the_order_of_its_numbers(tmp_path: Pa
 def test_kernels_are_compared_and_not_told_apart(tmp_path: Path) -> None:
     first = _dataset(tmp_path / "a", BEFORE)
     second = _dataset(tmp_path / "b", BEFORE, kernel="virtual-6.1")
-    assert {cell.verdict for cell in compare.compare(first, second)} == {compare.SAME}
+    assert {cell.verdict for cell in compare.compare(first, second).cells} == {compare.SAME}
 
 
 def test_few_runs_decide_nothing(tmp_path: Path) -> None:
     first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", {0.5: [1.0, 1.1]})
-    (cell,) = compare.compare(first, second)
+    (cell,) = compare.compare(first, second).cells
     assert cell.verdict == compare.TOO_FEW and cell.runs == (5, 2)
 
 
@@ -101,7 +101,26 @@ def test_a_run_that_could_not_be_measured_after_the_change_is_no_success(brobust
     lost = json_lines(brobust("compare", "a", "b", "--json").stdout)[-1]
     assert (lost["cell"], lost["second"], lost["runs"]) == ({"share": 0.25}, 0.0, [5, 5])
     before = brobust("compare", "b", "a")  # where nothing was measured, nothing is known
-    assert (before.returncode, before.stdout.splitlines()[-1]) == (0, "2 cells: 1 same, 1 too few runs")
+    assert before.returncode == 0
+    assert before.stdout.splitlines()[-2:] == [
+        "2 cells: 1 same, 1 too few runs",
+        "only B has results of 1 cell(s), which are not compared; the first: 25% CPU",
+    ]
+
+
+def test_cells_that_one_dataset_lacks_are_said(brobust: Brobust, tmp_path: Path) -> None:
+    """A series that ended early would else pass for what it has not measured."""
+    _dataset(tmp_path / "a", BEFORE, duration=["3s", "10s"])
+    _dataset(tmp_path / "b", {0.5: BEFORE[0.5], 0.1: [1.0, 1.0, 1.0]}, duration="10s")
+    said = [
+        "only A has results of 5 cell(s), which are not compared; the first: 100% CPU, duration 3s",
+        "only B has results of 1 cell(s), which are not compared; the first: 10% CPU, duration 10s",
+    ]
+    compared = brobust("compare", "a", "b")
+    assert compared.returncode == 0 and compared.stdout.splitlines() == ["1 cells: 1 same", *said]
+    compared = brobust("compare", "a", "b", "--json")
+    assert [cell["verdict"] for cell in json_lines(compared.stdout)] == ["same"]
+    assert compared.stderr.splitlines() == said
 
 
 def test_where_nothing_can_be_decided_the_command_does_not_pass(brobust: Brobust, tmp_path: Path) -> None:
@@ -135,20 +154,20 @@ def test_cells_that_differ_in_any_field_are_not_compared(
     a, b = _dataset(tmp_path / "a", rates, **first), _dataset(tmp_path / "b", rates, **second)
     with pytest.raises(BadInput, match=f"no cell in common, but differ in {words}; measure the same"):
         compare.compare(a, b)
-    assert [cell.verdict for cell in compare.compare(a, a)] == [compare.SAME]
+    assert [cell.verdict for cell in compare.compare(a, a).cells] == [compare.SAME]
 
 
 def test_cells_are_named_by_any_field_that_varies(tmp_path: Path) -> None:
     rates = {0.5: BEFORE[0.5]}
     both, one = _dataset(tmp_path / "a", rates, duration=["3s", "10s"]), _dataset(tmp_path / "b", rates, duration="10s")
-    assert [cell.cell for cell in compare.compare(both, both)] == [{"duration": "3s"}, {"duration": "10s"}]
-    assert [cell.runs for cell in compare.compare(both, one)] == [(5, 5)]
+    assert [cell.cell for cell in compare.compare(both, both).cells] == [{"duration": "3s"}, {"duration": "10s"}]
+    assert [cell.runs for cell in compare.compare(both, one).cells] == [(5, 5)]
 
 
 @pytest.mark.parametrize("more", [{"seed": 7}, {"packets": True}, {"path": {"buffer": "25kB"}}])
 def test_what_says_the_same_in_other_words_is_compared(tmp_path: Path, more: dict[str, object]) -> None:
     first, second = _dataset(tmp_path / "a", BEFORE), _dataset(tmp_path / "b", BEFORE, **more)
-    assert {cell.verdict for cell in compare.compare(first, second)} == {compare.SAME}
+    assert {cell.verdict for cell in compare.compare(first, second).cells} == {compare.SAME}
 
 
 def test_the_command_ends_with_1_where_a_cell_is_worse(brobust: Brobust, tmp_path: Path) -> None:

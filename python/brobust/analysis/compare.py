@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import AXES, axis_value, heading, in_order
+from brobust.analysis.axes import AXES, axis_value, cell_phrase, heading, in_order
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.scenario.differences import several
@@ -39,21 +39,21 @@ class Compared:
     verdict: str
 
 
-def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Compared]:
-    """Return the cells that both datasets have. A cell differs where the confidence interval of the difference lies
+@dataclass(frozen=True)
+class Comparison:
+    """Two datasets."""
+
+    cells: list[Compared]
+    """Those of which both have results."""
+    left_out: list[str]
+    """A sentence for each of the datasets that has results of other cells."""
+
+
+def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> Comparison:
+    """Compare the cells that both datasets have. A cell differs where the confidence interval of the difference lies
     beyond `tolerance` times the first median. A run of the second that failed carried nothing; one of the first says
     nothing."""
-    runs = [summary.runs(first.runs()), _with_failed(second.runs())]
-    for dataset in (first, second):
-        if dataset.runs().filter(pl.col("outcome") != "failed").is_empty():
-            raise BadInput(f"{dataset.directory} holds no measured run to compare")
-    axes = [axis for axis in AXES if axis not in BETWEEN]
-    both, others = summary.told_apart(
-        pl.concat(runs), axes, lambda: [*first.grid().scenarios, *second.grid().scenarios]
-    )
-    others = [name for name in others if name not in NOT_COMPARED]
-    axes = [*axes, *others]
-    frames = both.head(runs[0].height), both.tail(runs[1].height)
+    frames, axes = _of_each(first, second)
     cells = [{key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)} for frame in frames]
     in_both = [key in cells[1] for key in frames[0].select(axes).iter_rows()]
     common = frames[0].filter(pl.Series(in_both, dtype=pl.Boolean))
@@ -63,13 +63,47 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> list[Co
         raise BadInput(
             f"{first.directory} and {second.directory} have no cell in common{why}; measure the same scenarios"
         )
-    varying = [axis for axis in summary.varying(common) if axis not in BETWEEN]
-    varying += [name for name in others if common[name].n_unique() > 1]
-    if varying:
-        common = common.sort(in_order(varying), descending=[axis == "share" for axis in varying])
+    varying = _varying(common, axes)
+    common = _sorted(common, varying)
     values = common.select(varying).to_dicts() if varying else [{} for _ in range(len(common))]
     shown = dict(zip(common.select(axes).iter_rows(), values, strict=True))
-    return [_compared(cell, cells[0][key], cells[1][key], tolerance) for key, cell in shown.items()]
+    compared = [_compared(cell, cells[0][key], cells[1][key], tolerance) for key, cell in shown.items()]
+    return Comparison(compared, list(_left_out(frames, axes)))
+
+
+def _left_out(frames: Sequence[pl.DataFrame], axes: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each dataset that has results of cells of which the other one has none."""
+    varying = _varying(pl.concat(frames), axes)
+    for name, here, there in zip("AB", frames, reversed(frames), strict=True):
+        alone = _sorted(here.join(there, on=axes, how="anti", nulls_equal=True), varying)
+        if not alone.is_empty():
+            row, count = alone.row(0, named=True), alone.select(axes).n_unique()
+            cell = cell_phrase(alone, varying, [row[axis] for axis in varying])
+            yield f"only {name} has results of {count} cell(s), which are not compared; the first: {cell}"
+
+
+def _of_each(first: Dataset, second: Dataset) -> tuple[tuple[pl.DataFrame, pl.DataFrame], list[str]]:
+    """Return the runs of each dataset, and what tells their cells apart: axes, and fields that differ."""
+    runs = [summary.runs(first.runs()), _with_failed(second.runs())]
+    for dataset in (first, second):
+        if dataset.runs().filter(pl.col("outcome") != "failed").is_empty():
+            raise BadInput(f"{dataset.directory} holds no measured run to compare")
+    axes = [axis for axis in AXES if axis not in BETWEEN]
+    both, others = summary.told_apart(
+        pl.concat(runs), axes, lambda: [*first.grid().scenarios, *second.grid().scenarios]
+    )
+    axes += [name for name in others if name not in NOT_COMPARED]
+    return (both.head(runs[0].height), both.tail(runs[1].height)), axes
+
+
+def _varying(runs: pl.DataFrame, axes: Sequence[str]) -> list[str]:
+    """Return which of these axes and fields name a cell of these runs."""
+    others = [name for name in axes if name not in AXES and runs[name].n_unique() > 1]
+    return [*(axis for axis in summary.varying(runs) if axis not in BETWEEN), *others]
+
+
+def _sorted(runs: pl.DataFrame, varying: Sequence[str]) -> pl.DataFrame:
+    return runs.sort(in_order(varying), descending=[axis == "share" for axis in varying]) if varying else runs
 
 
 def _with_failed(table: pl.DataFrame) -> pl.DataFrame:

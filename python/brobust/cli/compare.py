@@ -39,7 +39,8 @@ def compare(
     from brobust.report.table import UNFAITHFUL
 
     datasets = [Dataset.open(directory) for directory in (first, second)]
-    cells = comparing.compare(datasets[0], datasets[1], tolerance)
+    comparison = comparing.compare(datasets[0], datasets[1], tolerance)
+    cells = comparison.cells
     counts = Counter(cell.verdict for cell in cells)
     with output.if_anybody_reads():
         if as_json:
@@ -56,6 +57,8 @@ def compare(
             for name, dataset in zip("AB", datasets, strict=True):
                 if unfaithful := dataset.runs().filter(outcome="unfaithful")["run"].n_unique():
                     print(f"{unfaithful} run(s) of {name} {UNFAITHFUL}")
+        for sentence in comparison.left_out:
+            Console(stderr=as_json).print(sentence, soft_wrap=True, highlight=False)
     if counts[comparing.WORSE]:
         raise typer.Exit(1)
     if counts[comparing.TOO_FEW] == len(cells):  # else a test with too few runs would pass whatever happens
