@@ -469,3 +469,24 @@ def test_one_run_that_is_ok_is_enough(tmp_path: Path, outcomes: list[str], ends_
     else:
         with pytest.raises(measuring.NoSuccess, match="1 unfaithful"):
             measuring.require(grid, dataset)
+
+
+@pytest.mark.parametrize(
+    ("words", "again", "resume"),
+    [
+        (["run", "--share", "1", "--repeat", "2", "--json"], "`brobust run --resume --out data`", ["run", "--resume"]),
+        (["sweep", "mine.toml", "--scale", "smoke"], "the same command", ["sweep", "mine.toml", "--scale", "smoke"]),
+    ],
+)
+def test_the_last_line_of_a_series_says_how_many_runs_failed_and_how_to_repeat_them(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], words: list[str], again: str, resume: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
+    Path("mine.toml").write_text(SWEPT)
+    pretended["virtual"].error = RunFailed("no luck")
+    app([*words, "--out", "data"], standalone_mode=False)
+    assert capsys.readouterr().err.splitlines()[-1] == f"1 of 6 runs failed; {again} measures them again"
+    app([*resume, "--out", "data"], standalone_mode=False)
+    assert "failed" not in capsys.readouterr().err

@@ -104,10 +104,14 @@ def check_builds(grid: Grid, dataset: Dataset, is_complete: bool) -> list[str]:
 def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, str]:
     """Return what is left of a series that has ended early, None if that is nothing, and how to complete it."""
     done = len(dataset.finished())
-    how = go_on or f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}`"
+    how = go_on or _resume(dataset)
     if not done and dataset.discard_if_empty():
         return None, how
     return f"{done} of {len(grid.runs())} runs are in {dataset.directory}", f"go on with {how}"
+
+
+def _resume(dataset: Dataset) -> str:
+    return f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}`"
 
 
 def show(dataset: Dataset) -> None:
@@ -132,12 +136,24 @@ MEASURED = ("ok", "unfaithful")
 def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> None:
     """Raise NoSuccess unless some run of the grid has one of these outcomes. A script must not take such a series for a
     success."""
-    wanted = {run.id for run in grid.runs()}
-    runs = dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")
-    found = Counter(runs["outcome"])
+    found = _outcomes(grid, dataset)
     if not any(found[outcome] for outcome in outcomes):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
         raise NoSuccess(f"no run is ok ({counts}); the reason of each run is in {dataset.directory}")
+
+
+def say_failed(grid: Grid, dataset: Dataset, go_on: str | None = None) -> None:
+    """Say at the end of a series how many of its runs failed, and how to measure them again. It is no failure for that:
+    what was measured counts, and each cell says of how many runs."""
+    found = _outcomes(grid, dataset)
+    if failed := found["failed"]:
+        line = f"{failed} of {found.total()} runs failed; {go_on or _resume(dataset)} measures them again"
+        Console(stderr=True).print(line, soft_wrap=True, highlight=False)
+
+
+def _outcomes(grid: Grid, dataset: Dataset) -> Counter[str]:
+    wanted = {run.id for run in grid.runs()}
+    return Counter(dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")["outcome"])
 
 
 def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:

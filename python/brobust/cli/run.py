@@ -59,9 +59,10 @@ def run(
 
     Options override the file. Every field of the file has an option, which takes a comma-separated list unless its
     values are changes or it takes one value: brobust measures the cross product of all lists. Square brackets show what
-    is allowed and the default; docs/scenario.md says more.
+    is allowed and the default; docs/scenario.md says more. The exit status is 1 if no run is ok; where only some have
+    failed, the last line says how many, and how to measure these again.
     """
-    from brobust.cli.measuring import measure, require, require_throughput, show
+    from brobust.cli.measuring import measure, require, require_throughput, say_failed, show
 
     bound = None if at_least is None else parsed("at-least", at_least, units.bits_per_second)
     if gdb is not None:
@@ -74,6 +75,7 @@ def run(
         with output.if_anybody_reads():
             show(dataset)
     require(grid, dataset)
+    say_failed(grid, dataset)
     if bound is not None:
         require_throughput(grid, dataset, bound)
 
