@@ -66,7 +66,7 @@ def program_knows_cc(s: Scenario) -> bool:
 def unsupported(scenario: Scenario) -> str | None:
     """Return a refusal of the first thing that the scenario's backend does not support; None if it supports all."""
     of_backend = {"vm": _vm, "lab": _lab, "virtual": _virtual}[scenario.backend](scenario)
-    return next(itertools.chain(_of_another_backend(scenario), of_backend), None)
+    return next(itertools.chain(_of_another_backend(scenario), _of_tcp_alone(scenario), of_backend), None)
 
 
 def _of_another_backend(s: Scenario) -> Iterator[str]:
@@ -82,6 +82,14 @@ def _of_another_backend(s: Scenario) -> Iterator[str]:
                     given = shown(table.model_dump(mode="json")[row.key])
                     instead = row.instead or shown(row.default)
                     yield f"{row.name}: {given!r} is possible on backend {only_on} only; on {s.backend} give {instead}"
+
+
+def _of_tcp_alone(s: Scenario) -> Iterator[str]:
+    """Refuse what says how the kernel's TCP sends where a QUIC stack sends, over UDP."""
+    for key in ("tso_sizing", "pacing") if quic.of_traffic(s.traffic) is not None else ():
+        if (value := getattr(s, key)) != _default(key):
+            instead = FIELDS[key].default
+            yield f"{key}: {str(value)!r} says how TCP sends, and {s.traffic} sends over UDP; give {instead}"
 
 
 def _table(s: Scenario, name: str) -> Any:
