@@ -79,6 +79,20 @@ class TestStacks:
         with pytest.raises(BadInput, match=r"'msquic' is not a QUIC stack .* knows; there are quinn, s2n-quic, "):
             quic.find("msquic")
 
+    @pytest.mark.parametrize(
+        ("traffic", "controls"),
+        [
+            ("quic:quinn", {"cubic", "bbr"}),
+            (["brobust", "quic:quiche txtime=on", "quic:s2n-quic"], {"cubic", "bbr"}),
+            ("quic:quiche-kept", {"bbr"}),
+            ("quic:quic-go", {"reno"}),
+        ],
+    )
+    def test_without_cc_it_has_the_usual_controls_that_it_knows(self, traffic: object, controls: set[str]) -> None:
+        assert {one.flows[0].cc for one in Grid.from_flags({"traffic": traffic}).as_written} == controls
+        with pytest.raises(BadInput, match="has no bbr_steady"):
+            Grid.from_flags({"traffic": traffic, "flows": {"cc": "bbr_steady"}})
+
     def test_gso_is_a_part_of_the_traffic(self) -> None:
         both = Grid.from_flags(
             {"traffic": ["quic:quinn", "quic:quinn gso=off"], "flows": [{"cc": "bbr"}], "contention": {"share": 1}}

@@ -252,6 +252,12 @@ def of_traffic(traffic: str) -> tuple[Stack, tuple[str, ...]] | None:
     return STACKS[name], tuple(words)
 
 
+def named(traffic: object) -> list[Stack]:
+    """Return the stacks that one value or a list of values names as traffic, which nobody has checked yet."""
+    names = [str(one).partition(" ")[0] for one in (traffic if isinstance(traffic, list) else [traffic])]
+    return [stack for stack in STACKS.values() if f"{PREFIX}{stack.name}" in names]
+
+
 def traffic(given: object) -> str:
     """Return a stack as traffic in the one way of writing it; refuse what names none."""
     name, *words = str(given).removeprefix(PREFIX).split() or [""]

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from brobust import files
+from brobust import files, quic
 from brobust.errors import BadInput, meant
 from brobust.scenario import defaults, differences
 from brobust.scenario.defaults import KERNELS, kernels_of
@@ -157,8 +157,12 @@ def _overridden(own: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, A
 
 def _default_grid(*given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is measured where nothing else is said. Two things are no axes then: the congestion control of
-    programs, which choose it themselves, and the share beside a recording, which says when the CPU is away."""
+    programs, which choose it themselves, and the share beside a recording, which says when the CPU is away. QUIC stacks
+    have the usual controls that they know, or if they know none, their own."""
     grid = dict(DEFAULT_GRID)
+    if stacks := [stack for fields in given for stack in quic.named(fields.get("traffic"))]:
+        usual = [cc for cc in grid["flows"][0]["cc"] if all(cc in stack.controls for stack in stacks)]
+        grid["flows"] = [{**grid["flows"][0], "cc": usual or list(stacks[0].controls)}]
     if any("programs" in fields for fields in given):
         grid["flows"] = [{**grid["flows"][0], "cc": FIELDS["flows.cc"].default}]
     if any("replay" in table for fields in given if isinstance(table := fields.get("contention"), Mapping)):
