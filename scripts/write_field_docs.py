@@ -7,6 +7,7 @@ tests/test_fields.py fails while a page is not current.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -62,5 +63,6 @@ def _field_row(row: Field) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for page, text in pages().items():
         page.write_text(text)

@@ -1,6 +1,8 @@
 """Every field of a scenario is described once, and all that is said about it elsewhere comes from there."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -103,3 +105,13 @@ def test_the_pages_are_those_of_the_descriptions() -> None:
     assert [page.name for page, text in pages.items() if page.read_text() != text] == [], "make format"
     scenario = pages[ROOT / "docs" / "scenario.md"]
     assert [row.name for row in ROWS if f"| `{row.name}` | `{row.option}` | {row.help}" not in scenario] == []
+
+
+@pytest.mark.parametrize("name", ["write_field_docs.py", "site/build.py"])
+def test_a_script_that_writes_pages_only_prints_its_help_where_it_is_asked_for_it(name: str, tmp_path: Path) -> None:
+    before = (ROOT / "docs/scenario.md").stat().st_mtime_ns
+    script = [sys.executable, ROOT / "scripts" / name]
+    asked = subprocess.run([*script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
+    assert asked.stdout.startswith("usage: ") and list(tmp_path.iterdir()) == []
+    assert subprocess.run([*script, "--hepl"], cwd=tmp_path, capture_output=True, timeout=30).returncode == 2
+    assert (ROOT / "docs/scenario.md").stat().st_mtime_ns == before

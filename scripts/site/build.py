@@ -9,6 +9,7 @@ file. The site has only the pages and their pictures, so a link to another file 
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -107,7 +108,9 @@ def write_sources() -> None:
 
 
 def main() -> None:
-    site = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else SITE
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, nargs="?", default=SITE)
+    site = parser.parse_args().directory.resolve()
     write_sources()
     build = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", BUILD / "zensical.toml"]
     if subprocess.run(build, cwd=BUILD, env={**os.environ, "NO_COLOR": "1"}).returncode != 0:
