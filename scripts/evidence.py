@@ -195,7 +195,9 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
     # It is also that of a full disk, which leaves what an earlier call has written.
     written = [one for one in wanted if (out / one).exists() and (out / one).stat().st_mtime >= since]
     if done.returncode not in succeeded or len(written) < len(wanted):
-        sys.exit(f"evidence: {name}: its command failed, or has not written all of {', '.join(wanted)}")
+        # Not done here: it may have taken hours, and a study may be changed back.
+        hint = f"; if a study has other cells than before: rm -rf {_shown(out)}" if done.returncode == 2 else ""
+        sys.exit(f"evidence: {name}: its command failed, or has not written all of {', '.join(wanted)}{hint}")
     kernels, seconds = _measured(out)
     files: dict[str, str] = {}
     constant: dict[str, str] = {}
@@ -240,7 +242,8 @@ def _short(value: str) -> str:
 
 
 def _out(name: str, data: dict[str, Any]) -> Path:
-    # What only judges is no reason to measure again. A study that measures other cells is refused by its command.
+    # What only judges is no reason to measure again. A study that measures other cells is refused by its command, and
+    # make() says what to do.
     measuring = [one for one in data["rests_on"] if one != "rules" and not one.startswith("python/brobust/studies")]
     found = json.dumps([data["command"], sources(measuring, specifications()["sources"])])
     return KEPT / f"{name}-{hashlib.sha256(found.encode()).hexdigest()[:8]}"

@@ -160,6 +160,16 @@ def test_numbers_of_a_series_of_which_runs_failed_are_not_taken(copied: Path, mo
     assert not (copied / "docs/data/new").exists()
 
 
+def test_where_a_command_refuses_what_was_measured_it_is_said_how_to_measure_it_again(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a study whose cells have changed; a command that failed otherwise keeps what it has measured."""
+    for status, words in ((2, "cells.csv; if a study has other cells than before: rm -rf measured"), (1, "cells.csv")):
+        _measuring(monkeypatch, status, "")
+        with pytest.raises(SystemExit, match=f"{words}$"):
+            evidence.make("new", DESCRIBED, 1)
+
+
 def test_constant_columns_of_cells_are_said_once(tmp_path: Path) -> None:
     (tmp_path / "cells.csv").write_text("aqm,cc,n,throughput_mbps\nnone,bbr,3,1.23456789\nnone,cubic,3,2\n")
     assert evidence._taken(tmp_path / "cells.csv", tmp_path / "kept.csv") == {"aqm": "none"}
