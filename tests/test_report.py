@@ -382,6 +382,18 @@ def test_the_terminal_drawing_names_axes_and_controls(runs: pl.DataFrame) -> Non
         assert words in text
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_names_of_controls_hide_no_line_in_the_terminal(width: int) -> None:
+    names = ["cubic", *(f"brb_vegas:alpha={alpha}" for alpha in range(1, 6))]
+    flat = [_row(cc, share, 0, 3.0 * mbps) for mbps, cc in enumerate(names, 1) for share in (1.0, 0.25)]
+    lines = ThroughputFigure(frame(flat, RUNS)).terminal(width).splitlines()
+    markers = "cbrxo+"
+    assert [sum(marker * (width - 10) in line for line in lines) for marker in markers] == [1] * 6
+    legend = "".join(line + "   " for line in lines if "cubic" in line or "alpha" in line)
+    assert legend == "".join(f"{marker} {name}   " for marker, name in zip(markers, names, strict=True))
+    assert max(map(len, lines)) <= width
+
+
 def test_no_two_controls_look_the_same() -> None:
     of_each = styles(f"brb_vegas:alpha={alpha}" for alpha in range(1, 30))
     assert list(of_each.values())[:7] == STYLES and len(set(of_each.values())) == 29

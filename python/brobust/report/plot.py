@@ -233,20 +233,35 @@ class ThroughputFigure:
         plotext.plotsize(width, TERMINAL_LINES)
         plotext.theme("clear")
         rows = at(self._runs, self._panel_axes, self._panels[0])
+        names = []
         for number, control in enumerate(self.controls):
             points = self._points(rows.filter(pl.col("cc") == control))
             if not points.is_empty():
                 color, marker = TERMINAL_STYLES[number % len(TERMINAL_STYLES)]
                 xs, ys = points["x"].to_list(), points["value"].to_list()
-                plotext.plot(xs, ys, color=color, marker="braille" if colors else marker, label=control)
+                plotext.plot(xs, ys, color=color, marker="braille" if colors else marker)
+                names.append((f"{'⠤⠤' if colors else marker} {control}", color))
         ticks = self._ticks(rows)
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows[self._value].max() or 1) * scale(self._value) * 1.05)  # type: ignore[arg-type]
         plotext.xlabel(self._x_label)
         where = f", {cell_phrase(self._runs, self._panel_axes, self._panels[0])}" if self._panel_axes else ""
         plotext.title(printable(f"{self._stat}: {VALUES[self._value]}{where}"))
-        drawn = str(plotext.build())
+        drawn = "\n".join([plotext.build().rstrip("\n"), *_legend(names, width)])
         return drawn if colors else str(plotext.uncolorize(drawn))
+
+
+def _legend(names: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Return lines with these names in their colours, for below a figure in the terminal: plotext's own legend hides
+    what is drawn behind it."""
+    lines, left = [], 0
+    for name, color in names:
+        if len(name) > left:
+            lines.append("")
+            left = width
+        lines[-1] += f"{plotext.colorize(name, color)}   "
+        left -= len(name) + 3
+    return [line.rstrip() for line in lines]
 
 
 @contextmanager
