@@ -23,7 +23,7 @@ import made_up
 from brobust import SCHEMA_VERSION, backends
 from brobust.api import Result
 from brobust.backends import memory
-from brobust.cli import COMMANDS, app, cc, main, measuring, output, run
+from brobust.cli import COMMANDS, app, cc, kernel, main, measuring, output, run
 from brobust.cli.explore import explore
 from brobust.cli.lazy import HostCommand, Later, first_paragraph
 from brobust.dataset import Dataset, Measured, failed, recordings
@@ -433,6 +433,20 @@ def test_a_log_gets_colors_but_no_progress_bar_and_a_line_each_minute(
         for run_of_it in runs:
             progress.advance(run_of_it, Measured(made_up.rows(run_of_it, wall_s=30.0)))
     assert re.fullmatch(r"2 of 3 runs; left 0:00:\d\d\n", capsys.readouterr().err)
+
+
+def test_a_kernel_s_build_says_in_a_log_each_minute_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with kernel._ProgressBar(Console(stderr=True), "virtual-6.12") as progress:
+        progress.phase("compiling with 2 jobs")
+        for now in (1.0, 59.0, 61.0, 62.0, 122.0, 200.0):
+            progress.count(int(now), 200)
+    assert capsys.readouterr().err.splitlines() == [
+        f"virtual-6.12: compiling with 2 jobs{how_far}" for how_far in ("", ": 30%", ": 61%")
+    ]
 
 
 def test_a_series_goes_on_where_nobody_reads_what_goes_wrong_any_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brobust.cli import kernel_patch
+from brobust.cli import kernel_patch, output
 from brobust.cli.lazy import group
 from brobust.errors import BadInput, Interrupted
 from brobust.kernels import build as building
@@ -134,7 +135,7 @@ def _wrapped(text: str, width: int) -> str:
 
 
 class _ProgressBar(Progress):
-    """Progress of a build: a bar with the phase on a terminal, one line per phase in a pipe."""
+    """Progress of a build: a bar with the phase on a terminal; in a pipe a line per phase, and one each minute."""
 
     def __init__(self, console: Console, name: str):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -146,6 +147,7 @@ class _ProgressBar(Progress):
             console=console, disable=not console.is_interactive, transient=True,
         )  # fmt: skip
         self._task = self._bar.add_task(name, total=None)
+        self._phase, self._said = "", 0.0
 
     def __enter__(self) -> _ProgressBar:
         self._bar.start()
@@ -158,10 +160,15 @@ class _ProgressBar(Progress):
         if self._console.is_interactive:
             self._bar.reset(self._task, description=f"{self._name}: {text}", total=None)
         else:
+            self._phase, self._said = text, time.monotonic()
             self.note(text)
 
     def count(self, done: int, total: int) -> None:
         self._bar.update(self._task, completed=done, total=total)
+        now = time.monotonic()
+        if not self._console.is_interactive and now - self._said >= output.SAY_SECONDS and done < total:
+            self._said = now
+            self.note(f"{self._phase}: {done / total:.0%}")
 
     def note(self, text: str) -> None:
         self._console.print(f"{self._name}: {text}", soft_wrap=True, highlight=False)

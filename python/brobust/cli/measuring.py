@@ -184,8 +184,6 @@ class NoSuccess(BrobustError):
 
 SHOW_SECONDS = 0.5
 """How often the remaining time is computed."""
-SAY_SECONDS = 60.0
-"""How often a line says it in a pipe. Services for continuous integration end what is silent for ten minutes."""
 
 
 class _ProgressBar:
@@ -230,7 +228,7 @@ class _ProgressBar:
         if self._bar is not None and now - self._shown >= SHOW_SECONDS:
             self._shown = now
             self._bar.update(self._task, completed=self._done, left=self._left(now))
-        if self._bar is None and now - self._said >= SAY_SECONDS and self._done < self._total:
+        if self._bar is None and now - self._said >= output.SAY_SECONDS and self._done < self._total:
             self._said = now
             self._print("; ".join(filter(None, [f"{self._done} of {self._total} runs", self._left(now)])))
         if first["outcome"] != "ok":

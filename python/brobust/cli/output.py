@@ -14,6 +14,10 @@ from typing import TextIO
 from brobust.errors import WriteFailed, reason
 from brobust.files import why_not_written
 
+SAY_SECONDS = 60.0
+"""How often a line says in a pipe how far long work is. Services for continuous integration end what is silent for ten
+minutes."""
+
 
 def open_closed_streams() -> None:
     """Open /dev/null in place of standard streams that were closed (`>&-`), for which Python has None: else the next
