@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -490,3 +491,19 @@ def test_the_last_line_of_a_series_says_how_many_runs_failed_and_how_to_repeat_t
     assert capsys.readouterr().err.splitlines()[-1] == f"1 of 6 runs failed; {again} measures them again"
     app([*resume, "--out", "data"], standalone_mode=False)
     assert "failed" not in capsys.readouterr().err
+
+
+def test_a_run_that_another_thread_measures_ends_when_its_caller_says_so(pretended: dict[str, Pretended]) -> None:
+    """Ctrl-C is raised in the main thread, and asyncio cannot cancel a thread."""
+    pretended["virtual"].hang_after = 0
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(brobust.run, {"kernel": "virtual-6.12"}, stop=stop)
+        assert pretended["virtual"].hanging.wait(WAIT)
+        stop.set()
+        with pytest.raises(RunFailed, match="stopped"):
+            run.result(WAIT)
+    with pytest.raises(RunFailed, match="stopped"):
+        brobust.run({"kernel": "virtual-6.12"}, stop=stop)
+    with pytest.raises(BadInput, match="stop: Ctrl-C ends a run on backend vm, and nothing else"):
+        brobust.run({"backend": "vm"}, stop=stop)

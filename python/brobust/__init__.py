@@ -8,6 +8,7 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from threading import Event
     from typing import Any
 
     from brobust import errors
@@ -22,15 +23,18 @@ SCHEMA_VERSION = 6
 """Of the columns and files of a dataset."""
 
 
-def run(scenario: "Scenario | Mapping[str, Any]", *, repeat: int = 0) -> "Result":
+def run(scenario: "Scenario | Mapping[str, Any]", *, repeat: int = 0, stop: "Event | None" = None) -> "Result":
     """Measure one scenario, or its fields (docs/scenario.md); return its tables (docs/data.md). No dataset is written.
 
     `repeat` is the number of the repeat, from 0: each draws other random numbers, and in virtual time the same one
     always the same. Raise brobust.errors.BrobustError if it cannot be measured.
+
+    `stop`: for a run in virtual time that another thread measures, which Ctrl-C and asyncio's cancel() do not reach:
+    once it is set, the run ends within a second, by brobust.errors.RunFailed.
     """
     from brobust import api  # imports polars and pydantic, which takes long: only when something is measured
 
-    return api.run(scenario, repeat=repeat)
+    return api.run(scenario, repeat=repeat, stop=stop)
 
 
 if not TYPE_CHECKING:  # else a type checker would take any slip for a name of this package

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from operator import index
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from brobust import backends, units
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 # A run is measured again for an explanation if it lasts at most so long, and about so many packets arrive.
 TRY_SECONDS, TRY_PACKETS = 120, 1_000_000
 MAX_REPEAT = 2**32 - 1  # as large as a seed, to which it is added
+STOP_SECONDS = 0.2
+"""How often a run looks whether it shall end."""
 
 
 class Result(OfRun):
@@ -75,18 +79,39 @@ class Result(OfRun):
         return over_time.html(self, self.run.scenario.describe())
 
 
-def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0) -> Result:
+def run(scenario: Scenario | Mapping[str, Any], *, repeat: int = 0, stop: Event | None = None) -> Result:
     """Measure one scenario: `brobust.run` says how, and imports this file only when it is called."""
     if not isinstance(scenario, Scenario):
         scenario = _of_fields(scenario)
     number = _whole(repeat)
     if number is None or not 0 <= number <= MAX_REPEAT:
         raise BadInput(f"repeat: {repeat!r} is not a whole number from 0 to {MAX_REPEAT}")
+    if stop is not None and scenario.backend in backends.ALONE:
+        raise BadInput(f"stop: Ctrl-C ends a run on backend {scenario.backend}, and nothing else; leave it out")
     requested = Run(scenario=scenario, repeat=number)
     backends.check([scenario], jobs=1)
-    with backends.opened(scenario.backend, lambda _: None) as backend:
+    with backends.opened(scenario.backend, lambda _: None) as backend, _stopped_by(stop, backend):
         backend.calibrate([scenario])
         return Result(requested, backend.measure(requested))
+
+
+@contextmanager
+def _stopped_by(stop: Event | None, backend: Backend) -> Iterator[None]:
+    """End what the backend measures once this is set."""
+    ended = Event()
+
+    def watch(stop: Event) -> None:
+        while not ended.is_set():
+            if stop.wait(STOP_SECONDS):
+                backend.stop()
+                return
+
+    if stop is not None:
+        Thread(target=watch, args=(stop,), name="stop", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()  # which nobody waits for: a run may take less than the watching thread sleeps
 
 
 def _whole(number: object) -> int | None:
