@@ -528,6 +528,22 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
     assert said["share"] == 1.0 and "flow_shares" not in said
 
 
+def test_the_table_of_runs_of_several_senders_has_the_share_that_each_got() -> None:
+    """In the order of the senders, not of the flows, and once what several have."""
+    got = {1: 0.25, 2: 1.0, 3: 1.0}
+    flows = [
+        {**_row(cc, share, repeat, 5.0), "run": f"{repeat}", "flow": flow, "sender": sender,
+         "effective_share": got[sender] + repeat / 100}
+        for repeat in range(3)
+        for flow, (sender, cc, share) in enumerate([(2, "reno", 1.0), (1, "bbr", 0.2), (1, "bbr", 0.2), (3, "bbr", 1)])
+    ]  # fmt: skip
+    rendered = table.render(frame(flows, RUNS), "t", no_grid)
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(rendered)
+    assert "26.0%+101.0%" in console.export_text()
+    assert "share got: each sender's, other columns of the CPU: that of the first flow" in str(rendered.caption)
+
+
 def test_the_json_object_of_a_run_of_several_senders_has_no_share_of_the_first_alone() -> None:
     first = {**_row("bbr", 0.5, 0, 9.0), "effective_share": 0.49}
     said = summary_of([first, {**_row("bbr", 1.0, 0, 8.0), "flow": 1, "sender": 2, "effective_share": 1.0}])

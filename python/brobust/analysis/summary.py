@@ -188,8 +188,15 @@ def apart(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, 
 
 def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, list[str]]:
     """Return for each cell median, minimum, maximum and n of the throughput, Mbit/s, with the axes and other fields
-    that vary; and the names of these. `grid` returns the scenarios."""
+    that vary, and the share that each sender got (`effective_shares`); and the names of these axes and fields. `grid`
+    returns the scenarios."""
     (measured, axes), mbps = apart(table, grid), pl.col("throughput_mbps")
+    of_senders = (
+        table.select("run", "sender", effective_shares="effective_share").unique(["run", "sender"])
+        .join(measured.select("run", *axes), on="run")
+        .group_by(*axes, "sender").agg(pl.col("effective_shares").median())
+        .sort("sender").group_by(axes).agg("effective_shares")
+    )  # fmt: skip
     of_each = (
         measured.group_by(axes)
         .agg(
@@ -199,10 +206,10 @@ def cells(table: pl.DataFrame, grid: Callable[[], Grid]) -> tuple[pl.DataFrame, 
             pl.len().alias("n"),
             pl.col("retransmits", "completion_ms", *CROSS, *REQUEST_COUNTS).median(),
             *(of_run(name).median() for name in REQUEST_TIMES),
-            pl.col("effective_share").median(),
             (pl.col("outcome") == "unfaithful").sum().alias("unfaithful"),
         )
         .with_columns(known(pl.col(name)).alias(name) for name in REQUEST_TIMES)
+        .join(of_senders, on=axes, nulls_equal=True)
         .sort(in_order(axes), descending=[axis == "share" for axis in axes])
     )
     return of_each, axes

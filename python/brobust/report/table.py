@@ -47,7 +47,7 @@ def render(table: pl.DataFrame, title: str, grid: Callable[[], Grid]) -> Table:
             f"{row['min']:.2f}-{row['max']:.2f}",
             f"{row['n']} ({row['unfaithful']}!)" if row["unfaithful"] else str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
-            "-" if row["effective_share"] is None else f"{row['effective_share']:.1%}",
+            "+".join(dict.fromkeys("-" if got is None else f"{got:.1%}" for got in row["effective_shares"])),
             *["-" if row[name] is None else f"{row[name]:.1f}" for name in times],
         ]
         for row in cells.iter_rows(named=True)
@@ -80,6 +80,8 @@ def _caption(table: pl.DataFrame) -> str:
         sized = table.filter((pl.col("outcome") != "failed") & pl.col("flow_bytes").is_not_null())["completion_ms"]
         if 0 < sized.count() < len(sized):
             text += f"; completion: of the {sized.count()} of {len(sized)} flows that were through"
+    if table["sender"].n_unique() > 1:
+        text += "; share got: each sender's, other columns of the CPU: that of the first flow"
     text += _unanswered(table)
     if "unfaithful" in set(table["outcome"]):
         text += f"; (k!): k of them {UNFAITHFUL}"
