@@ -9,7 +9,7 @@ from operator import index
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from brobust import backends, units
+from brobust import backends, quic, units
 from brobust.analysis import summary
 from brobust.backends.base import Backend, in_threads
 from brobust.backends.support import program_knows_cc
@@ -199,10 +199,11 @@ def _why_not_tried(run: OfRun, requested: Run, tries: bool | None) -> str | None
 
 
 def _measured_again(run: OfRun, requested: Run, backend: Backend) -> OfRun | None:
-    """Return the run with samples of every ACK and its packets, measured again if it has not recorded them. None: it is
-    another run here."""
+    """Return the run with samples of every ACK and its packets, measured again if it has not recorded them, though it
+    might have. None: it is another run here."""
     has_all = requested.scenario.samples == "ack" and not run.samples.is_empty() and run.pcap is not None
-    has_all |= requested.scenario.traffic != "brobust"
+    # A QUIC stack that is sampled writes its qlog, which takes time of its CPU: that is another run.
+    has_all |= quic.of_traffic(requested.scenario.traffic) is not None
     asked = _changed(requested, {} if has_all else {"samples": "ack", "packets": True})
     again = Result(asked, backend.measure(asked))
     # Of protocols that are not TCP, earlier datasets have 0 retransmissions where nobody knows them.
