@@ -253,14 +253,12 @@ class TestLastWords:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What its console ended with, as it booted, says nothing of that. Such a run takes a minute."""
-        errors = (Path(__file__).parents[1] / "crates/virtual/src/error.rs").read_text()
-        assert f"{{node}}{virtual.NO_ANSWER}{{seconds}} s" in errors
 
         class Hung:
             def __init__(self, *_: object) -> None: ...
 
             def run(self) -> None:
-                raise _core.VirtualError("the sender 1 kernel did not answer for 60 s: idle")
+                raise _core.NoAnswer("the sender 1 kernel did not answer for 60 s: idle")
 
         monkeypatch.setattr(_core, "VirtualRun", Hung)
         backend = virtual.VirtualBackend(print)

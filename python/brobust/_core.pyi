@@ -142,6 +142,9 @@ class Summary:
 class VirtualError(Exception):
     """A run in virtual time was not measured: a kernel died, hung or made no sense."""
 
+class NoAnswer(VirtualError):
+    """A kernel hung."""
+
 class VirtualRun:
     """One run in virtual time."""
 

@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use syscalls::x86_64::Sysno;
 
 create_exception!(_core, VirtualError, PyException);
+create_exception!(_core, NoAnswer, VirtualError);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -57,9 +58,7 @@ impl VirtualRun {
         }
         match py.detach(|| worker.join()) {
             Ok(Ok(outcome)) => dictionary(py, outcome),
-            Ok(Err(error)) => {
-                Err(os_error(&error).unwrap_or_else(|| VirtualError::new_err(without_numbers(&error.to_string()))))
-            }
+            Ok(Err(error)) => Err(os_error(&error).unwrap_or_else(|| virtual_error(&error))),
             Err(_) => Err(PyRuntimeError::new_err("the run in virtual time panicked")),
         }
     }
@@ -79,6 +78,14 @@ fn os_error(error: &Error) -> Option<PyErr> {
         Error::Write { file, .. } => PyOSError::new_err((number, without_numbers(&source.to_string()), file.clone())),
         _ => PyOSError::new_err((number, without_numbers(&error.to_string()))),
     })
+}
+
+fn virtual_error(error: &Error) -> PyErr {
+    let said = without_numbers(&error.to_string());
+    match error {
+        Error::Hung { .. } => NoAnswer::new_err(said),
+        _ => VirtualError::new_err(said),
+    }
 }
 
 fn dictionary(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyDict>> {
@@ -154,5 +161,6 @@ fn of_table(py: Python<'_>, table: Table) -> PyResult<Bound<'_, PyDict>> {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<VirtualRun>()?;
     module.add_function(wrap_pyfunction!(syscall_names, module)?)?;
-    module.add("VirtualError", module.py().get_type::<VirtualError>())
+    module.add("VirtualError", module.py().get_type::<VirtualError>())?;
+    module.add("NoAnswer", module.py().get_type::<NoAnswer>())
 }

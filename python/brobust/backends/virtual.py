@@ -42,7 +42,6 @@ from brobust.virtual.cpus import Cpus
 FIRST_WITH_BIG_TCP = {4: "6.3", 6: "5.19"}
 # The first that was tried. User-Mode Linux can stop programs by seccomp since 6.16 (patch 0029 of kernel/virtual).
 FIRST_WITHOUT_PTRACE = "7.2"
-NO_ANSWER = " kernel did not answer for "  # crates/virtual/src/error.rs
 PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp"}
 
 
@@ -215,7 +214,7 @@ class VirtualBackend(Backend):
                     self._under_way.add(under_way)
                 return under_way.run()
             except _core.VirtualError as error:
-                is_busy = has_programs and NO_ANSWER in str(error)
+                is_busy = has_programs and isinstance(error, _core.NoAnswer)
                 why = "perhaps a program computes without a system call (docs/programs.md): " if is_busy else ""
                 raise RunFailed(f"{why}{error}") from None
             except OSError as error:
