@@ -158,6 +158,19 @@ class TestRefusals:
         with pytest.raises(BadInput, match=words):
             libraries.read(tmp_path / "it")
 
+    @pytest.mark.parametrize("options", [(), ("-nostdlib",), ("-Wl,-e,own",)])
+    def test_a_library_is_no_program(self, tmp_path: Path, options: tuple[str, ...]) -> None:
+        """Older linkers gave each an address to start at."""
+        source = "int puts(const char *); int own(void) { return puts(__FILE__); }"
+        library = compiled(tmp_path / "libown.so", source, "-shared", "-fPIC", *options)
+        with pytest.raises(BadInput, match=r"^programs\.sender: /.*/libown\.so is a shared library; give a "):
+            programs.commands(str(library), RECEIVER, ())
+        assert b"libown.so\0" in programs.commands(SENDER, RECEIVER, (str(library),)).ramdisk, "programs may load it"
+
+    def test_a_program_that_is_static_may_lie_anywhere(self, directory: Path) -> None:
+        static = compiled(directory / "static_pie", "paced_sender", "-static-pie")
+        assert programs.commands(str(static), RECEIVER, ()).sender == ("/bin/static_pie",)
+
     @pytest.mark.parametrize(
         ("given", "words"),
         [

@@ -21,12 +21,20 @@ LOADED_LATER = {"libc.so.6": "libgcc_s.so.1"}
 
 @dataclass(frozen=True)
 class Elf:
-    """What the headers of an x86-64 program or library say of others that it needs."""
+    """What the headers of an x86-64 program or library say of where it starts, and of others that it needs."""
 
+    entry: int
+    """Address at which it starts; 0: at none."""
     interpreter: str | None
     needed: tuple[str, ...]
     rpath: tuple[str, ...]
     runpath: tuple[str, ...]
+
+    @property
+    def is_program(self) -> bool:
+        """Return whether the kernel can start it. Without a dynamic linker, what needs libraries would miss them, and
+        what has no address to start at is a library itself."""
+        return self.interpreter is not None or (self.entry != 0 and not self.needed)
 
 
 def shared_libraries(program: Path, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
@@ -102,7 +110,8 @@ def read(file: Path) -> Elf:
     def paths(kind: str, name: str) -> tuple[str, ...]:
         return tuple(part for text in all_of(kind, name) for part in text.split(":") if part)
 
-    return Elf(interpreter, all_of("DT_NEEDED", "needed"), paths("DT_RPATH", "rpath"), paths("DT_RUNPATH", "runpath"))
+    needed, rpath, runpath = all_of("DT_NEEDED", "needed"), paths("DT_RPATH", "rpath"), paths("DT_RUNPATH", "runpath")
+    return Elf(elf["e_entry"], interpreter, needed, rpath, runpath)
 
 
 def _kind(start: bytes) -> str:

@@ -147,6 +147,8 @@ def _packed(field: str, command: str, packed: dict[str, Path]) -> tuple[str, ...
     name = f"bin/{Path(first).name}"
     _pack(field, name, program, packed)
     _pack_libraries(field, program, packed)
+    if not libraries.read(program).is_program:  # the kernel would start it, and it would end with SIGSEGV
+        raise BadInput(f"{field}: {program} is a shared library; give a program for Linux on x86-64")
     return f"/{name}", *rest
 
 
