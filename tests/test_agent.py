@@ -71,7 +71,7 @@ def test_a_failing_command_is_quoted(agent: Agent) -> None:
 
 
 def test_a_missing_program_is_an_error_not_silence(agent: Agent) -> None:
-    with pytest.raises(RunFailed, match="no-such-program"):
+    with pytest.raises(RunFailed, match=r": cannot start no-such-program: No such file or directory$"):
         agent.run("no-such-program")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -65,7 +66,7 @@ class RunFailed(BrobustError):
     nevertheless; the series goes on. `programs`: rows of the table programs, where one of these is the reason."""
 
     def __init__(self, reason: str, programs: Sequence[dict[str, Any]] = (), **columns: Any):
-        super().__init__(reason)
+        super().__init__(without_numbers(reason))
         self.columns, self.programs = columns, programs
 
 
@@ -94,6 +95,11 @@ def one_line(error: BaseException) -> str:
 def reason(error: Exception) -> str:
     """Return what the system says about an error, without its number: `permission denied`."""
     return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
+
+
+def without_numbers(text: str) -> str:
+    """Return a sentence without the numbers that programs in Rust put behind the system's words: ` (os error 11)`."""
+    return re.sub(r" \(os error \d+\)", "", text)
 
 
 def last_line(said: str, otherwise: str = "no message") -> str:
