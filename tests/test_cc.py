@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,32 @@ def test_of_a_control_with_which_somebody_listens_something_is_left(places: list
         unloaded = _brobust("cc", "unload", NAME).stdout
         assert listening.communicate("\n")[0].strip() == NAME, "it is given to new connections"
         assert unloaded == f"unloaded {NAME}; sockets that use it until they close: 1 ({place.name})\n"
+
+
+@needs_kernel
+@pytest.mark.usefixtures("places")
+def test_a_watch_keeps_nothing_of_a_control_that_was_unloaded() -> None:
+    """It held the map of its state from sweep to sweep, and so found it again, for ever."""
+
+    def holds_a_map() -> bool:
+        found = []
+        for file in Path(f"/proc/{watching.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # it has just been closed
+                found.append(str(file.readlink()))
+        return any("bpf-map" in one for one in found)
+
+    watch = [host_program(), "watch", "--json", "--interval", "50ms", "--window", "1s"]
+    with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stdout is not None and _brobust("cc", "load", NAME, "--pin").returncode == 0
+            for _ in range(3):
+                watching.stdout.readline()
+            assert _brobust("cc", "unload", NAME).returncode == 0
+            for _ in range(3):
+                watching.stdout.readline()
+            assert eventually(lambda: not holds_a_map(), seconds=10)
+        finally:
+            watching.kill()
 
 
 @needs_kernel

@@ -128,6 +128,8 @@ impl Watch {
             sockets.set_state_maps(Arc::clone(&state_maps));
             let follow = |socket| namespace.flows.follow(&socket, now, &mut groups, &mut self.owners);
             let read = sockets.dump_each(&self.settings.filter, follow);
+            // Kept until the next sweep, which looks for maps that exist, they would be found, and kept, for ever.
+            sockets.set_state_maps(Arc::default());
             namespace.flows.forget_closed(now.sweep);
             if matches!(read, Ok(()) | Err(Error::Interrupted)) {
                 namespaces += 1;
