@@ -81,7 +81,8 @@ fn not_loaded(refusal: ccload::Refusal) -> Refusal {
             }
             _ => "loaded by a trial".to_owned(),
         },
-        _ => "loaded by a command that is not recorded",
+        Ok(None) => "loaded by a command that is not recorded",
+        Err(_) => "loaded by a command whose record cannot be read",
     };
     Refusal::missing_support(format!(
         "{name} is already a congestion control of this kernel, {whose}: `brobust cc unload {name}` unloads it"

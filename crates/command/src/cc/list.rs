@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use brobust_ccload as ccload;
-use brobust_host::namespaces;
+use brobust_host::{namespaces, Result};
 use serde::Serialize;
 
 use super::journal::{Journal, Journals};
 use super::{clean_up, defaults, ListOptions};
-use crate::output::{self, Align};
+use crate::output::{self, remark, Align};
 use crate::Outcome;
 
 #[derive(Debug, Serialize)]
@@ -42,17 +42,16 @@ pub fn run(options: &ListOptions) -> Outcome {
 }
 
 fn rows() -> Vec<Row> {
-    let (available, journals) = (ccload::available(), Journals::of_host().all());
+    let (available, journals) = (ccload::available(), Journals::of_host());
     let ours: Vec<String> = ccload::names().map(str::to_owned).collect();
     let missing = ours.iter().filter(|name| !available.contains(name));
     let row = |name: &String| {
         let is_ours = ours.contains(name);
-        let journal = journals.iter().find(|journal| journal.name == *name);
         Row {
             name: name.clone(),
             from: if is_ours { "brobust" } else { "kernel" },
             bbr_version: if is_ours { None } else { ccload::bbr_version(name) },
-            state: state(name, is_ours, available.contains(name), journal),
+            state: state(name, is_ours, available.contains(name), &journals),
             default_of: Vec::new(),
             sockets: BTreeMap::new(),
         }
@@ -72,13 +71,41 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// `journal` is the one of this control, if it has one.
-fn state(name: &str, is_ours: bool, is_available: bool, journal: Option<&Journal>) -> &'static str {
+fn state(name: &str, is_ours: bool, is_available: bool, journals: &Journals) -> &'static str {
     match (is_available, is_ours) {
         (false, _) => "not loaded",
         (true, false) => "available",
         (true, true) if ccload::is_module(name) => "module",
-        (true, true) if journal.is_some_and(|journal| !journal.pinned) => "trial",
-        (true, true) => "pinned",
+        (true, true) => state_of_loaded(journals.read(name)),
     }
+}
+
+/// Returns how a control was loaded, by its journal. If that cannot be read, says what helps: a trial would end otherwise
+/// than one that is pinned.
+fn state_of_loaded(journal: Result<Option<Journal>>) -> &'static str {
+    match journal {
+        Ok(Some(journal)) if !journal.pinned => "trial",
+        Ok(_) => "pinned",
+        Err(refusal) => {
+            remark(&refusal.text);
+            "unknown"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brobust_host::Refusal;
+
+    #[test]
+    fn what_a_damaged_journal_says_of_a_control_is_unknown() {
+        let journal = |pinned| Journal { pinned, ..serde_json::from_str(JOURNAL).expect("a journal") };
+        let [trial, pinned] = [false, true].map(|pinned| state_of_loaded(Ok(Some(journal(pinned)))));
+        let damaged = state_of_loaded(Err(Refusal::missing_support("brb_reno.json is damaged")));
+        assert_eq!([trial, pinned, damaged], ["trial", "pinned", "unknown"]);
+        assert_eq!(state_of_loaded(Ok(None)), "pinned", "whoever loaded it, nothing ends it");
+    }
+
+    const JOURNAL: &str = r#"{"name": "brb_reno", "pinned": true, "owner": "1-1", "defaults": {}}"#;
 }
