@@ -483,6 +483,7 @@ def test_a_figure_in_a_terminal_has_colors_where_the_user_wants_them(
     ("error", "status", "words"),
     [
         (RuntimeError("two\nlines"), 70, "RuntimeError: two lines (a mistake in brobust; BROBUST_DEBUG=1 shows where)"),
+        (MemoryError(), 2, "no memory is left for this; end other programs, or raise ulimit -v"),
         (PermissionError(13, "Permission denied", "/x"), 2, "brobust: /x: permission denied"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), 70, "UnicodeDecodeError"),
     ],
@@ -583,6 +584,23 @@ def test_only_kernels_in_virtual_time_need_a_large_file(monkeypatch: pytest.Monk
     memory.check(vm, at_once=1)
     with pytest.raises(MissingSupport, match="ulimit -f"):
         memory.check(virtual, at_once=1)
+
+
+def test_a_run_has_room_for_what_it_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 400 MB it failed as if brobust had a mistake, with 2 GB it hung."""
+    limits = {resource.RLIMIT_AS: (2_000_000_000, 2_000_000_000)}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits.get(which, (resource.RLIM_INFINITY,) * 2))
+    virtual, vm = (Grid.from_flags({"backend": name}).as_written for name in ("virtual", "vm"))
+    memory.check(vm, at_once=1)
+    with pytest.raises(MissingSupport, match=r"^ulimit -v: no program may have more than 2 GB of addresses, and one"):
+        memory.check(virtual, at_once=1)
+
+
+@pytest.mark.parametrize("words", ["watch --count 1", "cc list", "doctor --clean --dry-run"])
+def test_who_may_hardly_open_a_file_is_told_no_half_of_it(words: str) -> None:
+    limited = ["prlimit", "--nofile=16:16", host_program(), *words.split()]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    _refused(done, "no more than 16 files may be open at a time (ulimit -n), and up to 32 are needed")
 
 
 # Runs a command in a process that may start three threads.

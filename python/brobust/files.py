@@ -274,6 +274,16 @@ def allow_threads(beside: int = 0) -> None:
             thread.join()
 
 
+def allow_addresses(needed: int, why: str) -> None:
+    """Refuse if no program may have so many bytes of addresses."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise MissingSupport(
+            f"ulimit -v: no program may have more than {size(limit)} of addresses, and {why} has up to {size(needed)}; "
+            "run `ulimit -v unlimited`"
+        )
+
+
 def allow_file_of(needed: int, why: str) -> None:
     """Refuse if no file may have so many bytes."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]

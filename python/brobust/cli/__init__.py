@@ -134,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         if isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None:  # the terminal is gone
             status = _refuse("interrupted", INTERRUPTED)
+        elif isinstance(error, MemoryError):
+            status = _refuse("no memory is left for this; end other programs, or raise ulimit -v", 2)
         else:
             status = _refuse_system(error) if isinstance(error, OSError) else _refuse(one_line(error), 70)
     output.end()
