@@ -7,7 +7,6 @@ import resource
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -21,7 +20,7 @@ import pytest
 from typer.main import get_command
 
 import made_up
-from brobust import SCHEMA_VERSION, backends, files
+from brobust import SCHEMA_VERSION, backends
 from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, cc, kernel, main, measuring, output, run
@@ -601,43 +600,6 @@ def test_who_may_hardly_open_a_file_is_told_no_half_of_it(words: str) -> None:
     limited = ["prlimit", "--nofile=16:16", host_program(), *words.split()]
     done = subprocess.run(limited, capture_output=True, text=True, check=False)
     _refused(done, "no more than 16 files may be open at a time (ulimit -n), and up to 32 are needed")
-
-
-# Runs a command in a process that may start three threads.
-FEW_THREADS = """
-import sys, threading
-start, left = threading.Thread.start, [None] * 3
-def limited(thread):
-    if not left:
-        raise RuntimeError("can't start new thread")
-    left.pop()
-    start(thread)
-threading.Thread.start = limited
-from brobust import cli
-cli.main(sys.argv[1:])
-"""
-
-
-def test_where_polars_could_not_start_its_threads_it_is_not_imported(tmp_path: Path) -> None:
-    """It panicked, or waited for ever."""
-    (tmp_path / "scenario.toml").write_text("")
-    compare = [sys.executable, "-c", FEW_THREADS, "compare", tmp_path, tmp_path]
-    environment = {**os.environ, "POLARS_MAX_THREADS": "4"}
-    done = subprocess.run(compare, env=environment, capture_output=True, text=True, check=False)
-    _refused(done, "ulimit -u: no more than 3 threads can be started, and up to 17 are needed", "POLARS_MAX_THREADS=1")
-
-
-def test_runs_leave_polars_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    begun = threading.active_count()
-    needed = files.threads_of_polars() + 3 * 2 * memory.TASKS_OF_KERNEL
-    memory.check(Grid.from_flags({}).as_written[:1], at_once=3)
-    assert threading.active_count() == begun, "what was tried has ended"
-    monkeypatch.setattr(threading.Thread, "start", cannot)
-    with pytest.raises(MissingSupport, match=f"no more than 0 threads can be started, and up to {needed} are needed"):
-        memory.check(Grid.from_flags({}).as_written[:1], at_once=3)
 
 
 @pytest.mark.virtual

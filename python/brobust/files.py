@@ -15,7 +15,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import threading
 import time
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -243,35 +242,6 @@ def allow_open_files(needed: int) -> None:
             f"run `ulimit -n {needed}`"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def threads_of_polars() -> int:
-    """Return how many threads polars 2.1 starts: three for each CPU that it may use, and up to five that clean up."""
-    given = os.environ.get("POLARS_MAX_THREADS", "")
-    return 3 * (int(given) if given.isdecimal() else len(os.sched_getaffinity(0))) + 5
-
-
-def allow_threads(beside: int = 0) -> None:
-    """Refuse if polars cannot start its threads now, and `beside` threads or processes could not be started, too. With
-    fewer it panics, or waits for ever. They are tried: limits of a user and of a cgroup count those of others, too."""
-    needed, end = threads_of_polars() + beside, threading.Event()
-    tried: list[threading.Thread] = []
-    stack_bytes = threading.stack_size(256 * 1024)  # as much as they need: addresses may be limited, too
-    try:
-        for _ in range(needed):
-            thread = threading.Thread(target=end.wait, daemon=True)
-            thread.start()
-            tried.append(thread)
-    except RuntimeError:
-        raise MissingSupport(
-            f"ulimit -u: no more than {len(tried)} threads can be started, and up to {needed} are needed; raise this "
-            "limit and pids.max of the cgroup, or set POLARS_MAX_THREADS=1"
-        ) from None
-    finally:
-        threading.stack_size(stack_bytes)
-        end.set()
-        for thread in tried:
-            thread.join()
 
 
 def allow_addresses(needed: int, why: str) -> None:

@@ -23,8 +23,6 @@ BYTES_OF_ADDRESSES = 1_100_000_000
 BYTES_OF_OWN_ADDRESSES = 3_000_000_000
 # What this process has open, and for each kernel: two pipes, the console, what both share, and more while it starts.
 OPEN_FILES, OPEN_FILES_OF_KERNEL = 64, 12
-# A kernel's processes, and its part of the thread that measures with it.
-TASKS_OF_KERNEL = 3
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 INTERVALS_PER_S = 10  # rows of the table `throughput`
 WRITES_PER_S = 100  # of a flow with pattern rate; each write may become a packet of its own
@@ -63,9 +61,7 @@ def check(scenarios: Sequence[Scenario], at_once: int) -> None:
     if largest.backend == "virtual":
         files.allow_file_of(BYTES_OF_ADDRESSES, "the file that is a kernel's memory")
         files.allow_addresses(BYTES_OF_OWN_ADDRESSES, "one that measures")
-        kernels_at_once = at_once * max(map(kernels, scenarios))
-        files.allow_open_files(OPEN_FILES + kernels_at_once * OPEN_FILES_OF_KERNEL)
-        files.allow_threads(beside=kernels_at_once * TASKS_OF_KERNEL)
+        files.allow_open_files(OPEN_FILES + at_once * max(map(kernels, scenarios)) * OPEN_FILES_OF_KERNEL)
     wanted, free = at_once * needed(largest), available()
     if wanted > free:
         beside = f", {at_once} of them at once" if at_once > 1 else ""

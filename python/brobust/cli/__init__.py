@@ -25,7 +25,7 @@ from typer.exceptions import TyperException
 
 from brobust import SCHEMA_VERSION, interrupts
 from brobust.cli import output
-from brobust.cli.lazy import HostCommand, Later, allow_threads_before_polars, group_of
+from brobust.cli.lazy import HostCommand, Later, group_of
 from brobust.errors import BadInput, BrobustError, UnreadableFile, debugging, one_line, printable
 from brobust.files import why_not_written
 
@@ -102,7 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     warnings.showwarning = _warn
     warnings.filterwarnings("default", category=UnreadableFile)  # whatever PYTHONWARNINGS says of warnings of code
     output.open_closed_streams()
-    allow_threads_before_polars()
     for stream in (sys.stdout, sys.stderr):  # because a file name need not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import shlex
-import sys
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any, NoReturn
 
 import typer
@@ -147,21 +145,6 @@ class Later(TyperCommand):
             function, found = found, typer.Typer(rich_markup_mode=None, add_completion=False)
             found.command(self.name, cls=Command)(function)
         return get_command(found)
-
-
-class _FirstImport:
-    """Stands before those who find modules, and refuses where polars, once it is imported, could not work."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        if name == "polars":
-            from brobust.files import allow_threads
-
-            allow_threads()
-
-
-def allow_threads_before_polars() -> None:
-    """Refuse too few threads in whichever command, and by whichever of its modules, polars is imported."""
-    sys.meta_path.insert(0, _FirstImport())
 
 
 def group_of(commands: Sequence[TyperCommand]) -> type[Group]:
