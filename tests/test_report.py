@@ -1,6 +1,7 @@
 """Tables and figures say what the data says: medians over runs, flows summed, n and spread beside them."""
 
 import io
+import itertools
 import json
 import os
 from array import array
@@ -302,11 +303,14 @@ def test_markers_have_room_above_values_that_nearly_coincide(runs: pl.DataFrame)
     assert highest > 1.04 * summary.runs(equal)["throughput_mbps"].max()
 
 
-def test_a_figure_names_each_control_once_and_many_above_its_panels(runs: pl.DataFrame) -> None:
+def test_a_figure_names_each_control_once_and_above_its_panels_if_there_are_many_of_either(runs: pl.DataFrame) -> None:
     bbr = pl.col("cc") == "bbr"
+    (alone,) = ThroughputFigure(runs).figure().axes
+    assert alone.get_legend() is not None
     fewer = runs.filter(~bbr).with_columns(rtt_ms=pl.lit(5.0), run=pl.col("run") + "-f")  # the first panel lacks bbr
-    first = ThroughputFigure(pl.concat([runs, fewer])).figure().axes[0].get_legend()
-    assert first is not None and {text.get_text() for text in first.get_texts()} == {"cubic", "bbr"}
+    several = ThroughputFigure(pl.concat([runs, fewer])).figure()
+    assert [text.get_text() for text in several.legends[0].get_texts()] == ["cubic", "bbr"]
+    assert all(panel.get_legend() is None for panel in several.axes)
     more = [runs.filter(bbr).with_columns(cc=pl.lit(name), run=pl.col("run") + name) for name in ("bbr2", "bbr3", "x")]
     many = ThroughputFigure(pl.concat([runs, *more])).figure()
     assert many.axes[0].get_legend() is None and len(many.legends[0].get_texts()) == 5
@@ -396,8 +400,67 @@ def test_the_names_of_controls_hide_no_line_in_the_terminal(width: int) -> None:
 
 def test_no_two_controls_look_the_same() -> None:
     of_each = styles(f"brb_vegas:alpha={alpha}" for alpha in range(1, 30))
-    assert list(of_each.values())[:7] == STYLES and len(set(of_each.values())) == 29
+    assert len(set(of_each.values())) == 29
+    assert all(one in STYLES for one in list(of_each.values())[:7])  # each has its own colour, marker and dashes
     assert styles(["bbr", "cubic"]) == {"cubic": STYLES[0], "bbr": STYLES[1]}
+
+
+@pytest.mark.parametrize("others", [(), ("bbr_robust", "bbr_steady"), ("brb_bbq", "reno"), ("cubic, 12 BDP buffer",)])
+def test_a_control_looks_the_same_in_every_figure(others: tuple[str, ...]) -> None:
+    assert styles(["bbr", *others])["bbr"] == STYLES[1]
+    found = styles(["cubic", "bbr", "bbr, kept schedule", "bbr_steady", *others])
+    assert (found["cubic"], found["bbr"], found["bbr_steady"]) == (STYLES[0], STYLES[1], STYLES[2])
+    assert len(set(found.values())) == len(found)
+
+
+def test_every_run_and_every_dash_can_be_seen(runs: pl.DataFrame) -> None:
+    """Of three runs the interval ends at two, whose dots are not to vanish in its bars; nor dashes in a legend's."""
+    from matplotlib.colors import to_rgba
+    from matplotlib.lines import Line2D
+
+    (axes,) = ThroughputFigure(runs).figure().axes
+    dots = [line for line in axes.lines if line.get_linestyle() == "None" and line.get_marker() == "o"]
+    assert [len(line.get_xdata()) for line in dots if to_rgba(line.get_markerfacecolor())[:3] == (1, 1, 1)] == [6, 6]
+    assert min(line.get_zorder() for line in dots) > max(bars.get_zorder() for bars in axes.collections)
+    legend = axes.get_legend()
+    assert legend is not None and [type(handle) for handle in legend.legend_handles] == [Line2D, Line2D]
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [("rtt_ms", [1.0, 2.0, 5.0, 10.0, 20.0, 100.0]), ("loss", [0.0, 0.0001, 0.0005, 0.001, 0.01]),
+     ("bandwidth_mbps", [1.0, 1.1, 100.0, 1000.0])],
+)  # fmt: skip
+def test_no_tick_runs_into_the_one_before(runs: pl.DataFrame, axis: str, values: list[float]) -> None:
+    each = [runs.with_columns(pl.lit(value).alias(axis), run=pl.col("run") + f"-{value}") for value in values]
+    figure = ThroughputFigure(pl.concat(each), x=axis).figure()
+    figure.draw_without_rendering()
+    labels = [label for label in figure.axes[-1].get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
+    assert 3 <= len(labels) <= len(values)
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
+
+
+def test_every_panel_has_ticks_where_any_panel_was_measured(runs: pl.DataFrame) -> None:
+    """All panels share an axis: the last one may have fewer cells than the others."""
+    longer = runs.filter(share=1.0).with_columns(rtt_ms=pl.lit(40.0), run=pl.col("run") + "-f")
+    panels = ThroughputFigure(pl.concat([runs, longer]), x="share").figure().axes
+    assert [[label.get_text() for label in panel.get_xticklabels()] for panel in panels] == [["25", "100"]] * 2
+
+
+def test_letters_of_three_panels_can_be_read_on_a_page(runs: pl.DataFrame) -> None:
+    each = [runs.with_columns(rtt_ms=pl.lit(ms), run=pl.col("run") + f"-{ms}") for ms in (1.0, 2.0, 3.0)]
+    assert ThroughputFigure(pl.concat(each), x="share").figure().get_figwidth() <= 12
+
+
+def test_a_number_and_its_unit_stand_on_one_line_of_a_caption(tmp_path: Path) -> None:
+    from brobust.report.plot import new_figure, save  # matplotlib is of the extra
+
+    with new_figure(3, 2) as figure:
+        save(figure, tmp_path / "a", " ".join(f"{'x' * number} 60 s, 40 %, virtual-6.12" for number in range(39)))
+    lines = figure.get_supxlabel().split("\n")
+    assert len(lines) > 39
+    assert not any(line.startswith(("s,", "%,", "6.12")) for line in lines)
 
 
 def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:

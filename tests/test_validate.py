@@ -162,8 +162,9 @@ def test_table_and_figure(tmp_path: Path) -> None:
     assert "1 cells" in drawing.sentence(found)
     table = drawing.render(cells, found, found)
     assert table.row_count == 2
-    for file in drawing.draw(cells, found, tmp_path):
-        assert file.stat().st_size > 1000
+    png, svg = drawing.draw(cells, found, tmp_path)
+    assert png.stat().st_size > 1000
+    assert "throughput in virtual time [Mbit/s]" in svg.read_text()
 
 
 def test_a_run_on_hosts_is_repeated_with_their_networks_rtt_and_their_kernel_where_it_is_built(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ Files need matplotlib, of the extra `study` (brobust/extras.py); the terminal do
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +25,7 @@ from brobust.report import parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from brobust.scenario import Scenario
@@ -37,8 +41,8 @@ STYLES = [
     ("#56B4E9", "P", (0, (1, 1))),
     (BLACK, "X", (0, (3, 1, 1, 1))),
 ]
-# Which control has which style, in figures that have only these.
-USUAL = ("cubic", "bbr", "brb_bbr2", "brb_bbr3", "bbr_robust", "brb_bbr2_robust", "brb_bbr3_robust")
+# Which control has which style, in every figure that it is in.
+USUAL = ("cubic", "bbr", "bbr_steady", "brb_bbr3", "bbr_robust", "brb_bbr2", "brb_bbr3_robust")
 TERMINAL_STYLES = list(zip(("blue", "red", "green", "magenta", "orange", "cyan", "white"), "cbrxo+*", strict=True))
 # What a figure has along its horizontal axis, where several axes vary and none is chosen.
 FIRST_CHOICES = (
@@ -60,6 +64,8 @@ OF_RUNS = [value for value in VALUES if value in metrics.OF_RUNS]
 """Those that are columns of the runs."""
 MAX_PANELS = 12
 IN_A_PANEL = 4  # names of controls; of more, the legend stands above all panels
+MAX_TICKS = 12  # of more values of the horizontal axis not each has a tick
+DASHES = 3.4  # length of a line in a legend, in letters, that shows its dashes beside its marker
 TERMINAL_LINES = 18
 
 
@@ -139,14 +145,18 @@ class ThroughputFigure:
 
     def save(self, directory: Path, name: str = "throughput") -> list[Path]:
         """Write NAME.png and NAME.svg."""
-        return save(self.figure(), directory / name, self._caption, f"{self._x_label}\n", size=9)
+        return save(self.figure(), directory / name, self._caption, self._x_label, size=9)
 
     def figure(self) -> Figure:
         columns = 2 if len(self._panels) == 4 else min(3, len(self._panels))
         rows = -(-len(self._panels) // columns)
-        beside_each_other = max(2, 2 * columns - 1)  # names in the legend above all panels
-        names_above = -(-len(self.controls) // beside_each_other) if len(self.controls) > IN_A_PANEL else 0
-        with new_figure(3.0 + 4.2 * columns, 1.2 + 3.2 * rows + 0.25 * names_above, font=10) as figure:
+        # A page is some 7 inches wide: the wider a figure, the smaller its letters are there.
+        width = 4.8 + 2.4 * columns
+        # In one panel of several, the names would seem to be of its lines alone; and many would hide lines.
+        are_above = len(self._panels) > 1 or len(self.controls) > IN_A_PANEL
+        beside_each_other = names_beside(self.controls, width)
+        names_above = -(-len(self.controls) // beside_each_other) if are_above else 0
+        with new_figure(width, 1.2 + 3.2 * rows + 0.25 * names_above, font=10) as figure:
             grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
             for number, axes in enumerate(grid.flat):
                 if number < len(self._panels):
@@ -154,24 +164,28 @@ class ThroughputFigure:
                 else:
                     axes.set_visible(False)
             # Only now: once a limit is set, the axis no longer scales to later panels.
+            self._set_ticks(grid[0][0], (width - 0.8) / columns)
             # A logarithmic axis needs something above 0: a deviation may be 0, or unknown, in every cell.
             if self._log and any(axes.dataLim.y1 > 0 for axes in grid.flat):
                 grid[0][0].set_yscale("log")
+                log_ticks(grid[0][0].yaxis)
             else:
                 # Where all values are nearly equal, matplotlib leaves no room above them for the markers.
                 _, highest = grid[0][0].get_ylim()
                 grid[0][0].set_ylim(0, highest * 1.05)
+                grid[0][0].locator_params(axis="y", steps=[1, 2, 5, 10])  # no ticks at 2.5 and 7.5
             figure.supylabel(self._label, fontsize=10)
-            # A panel may lack a control; and more names in a panel would hide lines.
-            names: dict[str, Any] = {}
+            names: dict[str, Any] = {}  # of all panels: one may lack a control
             for axes in grid.flat:
                 handles, labels = axes.get_legend_handles_labels()
-                names |= dict(zip(labels, handles, strict=True))
+                # The line without its bars, which would hide the dashes.
+                names |= {label: bars[0] for label, bars in zip(labels, handles, strict=True)}
             shown = {control: names[control] for control in self.controls if control in names}
-            if len(shown) > IN_A_PANEL:
-                figure.legend(shown.values(), shown, loc="outside upper center", ncols=beside_each_other)
+            if are_above:
+                place: dict[str, Any] = {"loc": "outside upper center", "ncols": beside_each_other}
+                figure.legend(shown.values(), shown, handlelength=DASHES, **place)
             else:
-                grid[0][0].legend(shown.values(), shown, frameon=True)
+                grid[0][0].legend(shown.values(), shown, handlelength=DASHES, frameon=True)
         return figure
 
     def _draw(self, axes: Axes, panel: tuple[object, ...]) -> None:
@@ -190,16 +204,26 @@ class ThroughputFigure:
             )  # fmt: skip
             if self._stat == "median":
                 each = points.explode("each")
-                axes.plot(each["x"], each["each"], color=color, marker=".", markersize=3, alpha=0.35, linestyle="none")
-        measured = self._ticks(rows)
-        if self.x in LOGARITHMIC and axes.dataLim.x1 > 0:
-            axes.set_xscale("log")
-        if len(measured) <= 12:
-            axes.set_xticks(measured, [f"{x:g}" for x in measured])
-            axes.minorticks_off()
+                # White, on the bars and below the lines: with few runs a bar ends at them, and would hide them.
+                axes.plot(
+                    each["x"], each["each"], color=color, marker="o", markersize=3, markerfacecolor="white",
+                    markeredgewidth=0.7, linestyle="none", zorder=2.05,
+                )  # fmt: skip
         if self._panel_axes:
             # The name of a file, or a program's command, may have two dollars, which would be a formula.
             axes.set_title(cell_phrase(self._runs, self._panel_axes, panel), fontsize=9, parse_math=False)
+
+    def _set_ticks(self, axes: Axes, inches: float) -> None:
+        """Set scale and ticks of the horizontal axis, which all panels share, each of them so many inches wide."""
+        measured = self._ticks(self._runs)
+        is_logarithmic = self.x in LOGARITHMIC and measured[-1] > 0
+        if is_logarithmic:
+            axes.set_xscale("log")
+        if len(measured) <= MAX_TICKS:
+            axes.set_xticks(measured, _apart(measured, is_logarithmic, inches))
+            axes.minorticks_off()
+        elif is_logarithmic:
+            log_ticks(axes.xaxis)
 
     def _ticks(self, rows: pl.DataFrame) -> list[float]:
         """Return the positions at which something was measured."""
@@ -264,6 +288,37 @@ def _legend(names: Sequence[tuple[str, str]], width: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def _apart(ticks: Sequence[float], is_logarithmic: bool, inches: float) -> list[str]:
+    """Return a label for each tick of an axis of so many inches; an empty one where it would run into the one before.
+    A logarithmic axis has no place for 0, whose label is drawn nowhere."""
+    places = [math.log(max(tick, 1e-9)) if is_logarithmic else tick for tick in ticks]
+    whole = places[-1] - places[0]
+    labels: list[str] = []
+    end = -inches  # of the label before
+    for tick, place in zip(ticks, places, strict=True):
+        label = f"{tick:g}"
+        middle, half = 0.9 * inches * (place - places[0]) / (whole or 1), 0.045 * len(label)
+        is_free = middle - half > end + 0.05
+        labels.append(label if is_free else "")
+        end = middle + half if is_free else end
+    return labels
+
+
+def log_ticks(axis: Axis) -> None:
+    """Write the ticks of a logarithmic axis as 1, 2, 5, 10, 20 and so on, rather than as powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def names_beside(names: Sequence[str], width: float, font: int = 10) -> int:
+    """Return how many of these names fit beside each other into a legend above a figure of so many inches."""
+    inches = 0.07 * font + 0.009 * font * max(len(name) for name in names)  # of a line and its margins, and of letters
+    return min(len(names), max(1, int(width / inches)))
+
+
 @contextmanager
 def new_figure(width: float, height: float, *, font: int = 9, grid: bool = True) -> Iterator[Figure]:
     """Yield a figure of so many inches to draw on, while its style applies."""
@@ -278,9 +333,10 @@ def save(figure: Figure, file: Path, caption: str, label: str = "", size: int = 
     """Write FILE.png and FILE.svg, with a caption below all panels. `label`: that of their horizontal axis."""
     import matplotlib as mpl
 
-    # Some 13 characters of the caption's size fit into an inch.
-    lines = textwrap.wrap(caption, int(13 * figure.get_figwidth()))
-    figure.supxlabel("\n".join([label, *lines] if label else lines), fontsize=size)
+    # Some 13 characters of the caption's size fit into an inch. A number stays beside its unit.
+    together = re.sub(r"(?<=\d) (?=[^\W\d]|%)", "\N{NO-BREAK SPACE}", caption)
+    lines = textwrap.wrap(together, int(13 * figure.get_figwidth()), break_on_hyphens=False)
+    figure.supxlabel("\n".join([label, "", *lines] if label else lines), fontsize=size)
     written = [file.with_name(f"{file.name}.{kind}") for kind in ("png", "svg")]  # a name may have a dot: section 5.1
     with mpl.rc_context({"svg.fonttype": "none"}):
         for one in written:
@@ -297,11 +353,20 @@ def at(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> pl.
 
 
 def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """Return colour, marker and dashes of each control, the reference first: its usual ones, or by order if one has no
-    usual style. Of more controls than there are colours, no two have the same of all three either."""
+    """Return colour, marker and dashes of each control, the reference first: its usual ones, or those that are left, in
+    order. Of more controls than there are colours, no two have the same of all three either."""
     ordered = sorted(controls, key=control_order)
-    places = USUAL if set(ordered) <= set(USUAL) else ordered
-    return {control: _style(places.index(control)) for control in ordered}
+    taken: dict[int, str] = {}
+    for control in ordered:
+        usual = control.split(",")[0]  # without the values of axes that with_lines has added
+        if usual in USUAL:
+            taken.setdefault(USUAL.index(usual), control)
+    # Of every round of colours those of cubic and bbr come last: readers know them from other figures.
+    many = len(STYLES)
+    every = (number // many * many + (number + 2) % many for number in itertools.count())
+    left = (place for place in every if place not in taken)
+    places = {control: place for place, control in taken.items()}
+    return {control: _style(places[control] if control in places else next(left)) for control in ordered}
 
 
 def _style(place: int) -> tuple[Any, ...]:

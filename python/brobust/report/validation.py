@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +124,8 @@ def sentence(found: Agreement, backend: str = "vm") -> str:
 def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = "vm") -> list[Path]:
     """Draw validation.png and .svg: the throughput on virtual over that in real time, a point per cell."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    from brobust.report.plot import STYLES, control_order, save
+    from brobust.report.plot import log_ticks, save, styles
 
     figure = Figure(figsize=(4.6, 4.8), layout="constrained")
     axes = figure.add_subplot()
@@ -138,15 +136,17 @@ def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = 
     ends = [low / 1.3, high * 1.3]
     axes.fill_between(ends, [end / 1.2 for end in ends], [end * 1.2 for end in ends], color="0.92", zorder=0)
     axes.plot(ends, ends, color="0.6", linewidth=1, zorder=1)
-    for (color, marker, _), cc in zip(cycle(STYLES), sorted(cells["cc"].unique(), key=control_order), strict=False):
+    for cc, (color, marker, _) in styles(cells["cc"].unique()).items():
         of_cc = cells.filter(cc=cc)
-        axes.plot(of_cc[f"{backend}_throughput_mbps"], of_cc["virtual_throughput_mbps"], marker, color=color, label=cc)
+        axes.plot(
+            of_cc[f"{backend}_throughput_mbps"], of_cc["virtual_throughput_mbps"], marker, color=color, label=cc,
+            markerfacecolor="none", markeredgewidth=1.4,
+        )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    axes.set(xlabel=f"in real time, backend {backend} [Mbit/s]", ylabel="in virtual time [Mbit/s]")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda mbps, _: f"{mbps:g}"))
-        axis.set_minor_formatter(NullFormatter())
+    axes.set(xlabel=f"throughput in real time, backend {backend} [Mbit/s]")
+    axes.set(ylabel="throughput in virtual time [Mbit/s]")
+    log_ticks(axes.xaxis)
+    log_ticks(axes.yaxis)
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
     directory.mkdir(parents=True, exist_ok=True)
