@@ -665,7 +665,8 @@ def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent(tmp_path: Pa
     throughputs, windows = _drawn_flows(tmp_path, 2)
     assert [line.get_xdata()[0] for line in throughputs.lines] == [0.5, 2.5]
     assert throughputs.get_legend_handles_labels()[1] == ["flow 1, 10 ms", "flow 2, 10 ms"]
-    assert len(windows.get_legend_handles_labels()[1]) == 4
+    names = windows.get_legend_handles_labels()[1]
+    assert len(set(names)) == 4 and "flow 2, 10 ms: in flight" in names
 
 
 @pytest.mark.parametrize("kind", ["model", "inflight", "gains", "sent"])
@@ -683,6 +684,8 @@ def test_no_line_of_a_run_goes_from_one_flow_to_another(kind: str) -> None:
     PANELS[kind].draw(axes, frame(samples, TABLES["samples"]), frame([], RUNS), "black")
     assert len(axes.lines) > 1
     assert all(len(set(line.get_ydata())) == 1 for line in axes.lines)
+    if kind == "gains":  # in print both are black
+        assert len({line.get_linestyle() for line in axes.lines}) == 2
     names = axes.get_legend_handles_labels()[1]
     assert len(set(names)) == len(names)
 
@@ -692,6 +695,12 @@ def test_of_more_flows_than_there_are_styles_all_are_drawn(tmp_path: Path) -> No
     assert [line.get_xdata()[0] for line in throughputs.lines] == [2 * flow + 0.5 for flow in range(9)]
     assert len(windows.lines) == 18
     assert throughputs.get_legend_handles_labels() == windows.get_legend_handles_labels() == ([], [])
+
+
+def test_a_title_leaves_out_what_its_cell_does_not_have(runs: pl.DataFrame) -> None:
+    measured = summary.runs(runs)
+    assert cell_phrase(measured, ["rtt_ms", "flow_rtt_ms"], [5.0, None]) == "5 ms RTT"
+    assert [cell_phrase(measured, axes, [None] * len(axes)) for axes in ([], ["flow_rtt_ms"])] == ["", "-"]
 
 
 def test_small_buffers_that_two_decimals_of_a_bdp_do_not_tell_apart_are_cells_of_their_own() -> None:
@@ -752,7 +761,9 @@ def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> No
     assert "7% CPU" in described[1]
 
 
-@pytest.mark.parametrize(("count", "said"), [(1, "grey: a sender had no CPU"), (3000, "not drawn: the 3,000 times")])
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "[s]"), (1, "grey: a sender had no CPU"), (3000, "not drawn: the 3,000 times")]
+)
 def test_a_run_over_time_says_whether_its_off_times_are_drawn(tmp_path: Path, count: int, said: str) -> None:
     grid = Grid({"contention": {"share": 0.5}, "duration": "60s"})
     (run,) = grid.runs()
@@ -763,7 +774,8 @@ def test_a_run_over_time_says_whether_its_off_times_are_drawn(tmp_path: Path, co
     ]
     dataset.append(run.id, Measured(made_up.rows(run), throughput, offtimes=off))
     (axes,) = over_time.figure(find(dataset, run.id)).axes
-    assert said in axes.get_xlabel()
+    assert axes.get_xlabel().startswith("time [s]") and said in axes.get_xlabel()
+    assert ("CPU" in axes.get_xlabel()) == (count > 0)
     assert len(axes.patches) == (count if "grey" in said else 0)
 
 
@@ -813,6 +825,21 @@ def test_a_flow_that_stops_counts_what_had_arrived_by_then() -> None:
     stopped, other = (row["throughput_mbps"] for row in results.flow_rows(run, result))
     assert stopped == pytest.approx((100_000 + 25_000) * 8e-6 / 0.15)
     assert other == 8.0  # of all that it had
+
+
+def test_a_report_says_what_a_figure_shows_to_those_who_do_not_see_it(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from brobust.report import html
+    from brobust.study.model import Figure, Study
+
+    figure = Figure(name="throughput", title="Throughput over CPU share")
+    study = Study(paper="mine", figure="4", title="t", figures=[figure])
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures/mine-4-throughput.png").touch()
+    part = SimpleNamespace(directory=tmp_path, has=lambda _: True, about={"backend": "vm"})
+    (image,) = html._images(study, [part])  # type: ignore[list-item]
+    assert image["words"] == "mine, figure 4: Throughput over CPU share (backend vm)"
 
 
 def test_a_report_shows_what_each_sender_asked_for_and_got(tmp_path: Path) -> None:

@@ -376,7 +376,7 @@ def test_a_line_of_a_distribution_is_of_one_cell(tmp_path: Path, monkeypatch: py
     dataset = Dataset.create(tmp_path / "data", grid, {})
     for run in grid.runs():
         packet = {"run": run.id, "flow": 0, "direction": "data", "payload_bytes": 1200}
-        packets = frame([{**packet, "time_s": number * run.scenario.path.rtt / 1e9} for number in range(9)], PACKETS)
+        packets = frame([{**packet, "time_s": number * run.scenario.path.rtt / 1e11} for number in range(9)], PACKETS)
         dataset.append(run.id, Measured(made_up.rows(run), packets=packets))
     study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="a", title="a", kind="gaps")])
     saved: list[Any] = []
@@ -385,6 +385,25 @@ def test_a_line_of_a_distribution_is_of_one_cell(tmp_path: Path, monkeypatch: py
     (legend,) = saved[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["10 ms RTT", "40 ms RTT"]
     assert [len(axes.lines) for axes in saved[0].axes] == [2, 2]
+    ends = [line.get_xydata()[-1].tolist() for axes in saved[0].axes for line in axes.lines]
+    assert all(x >= DISTRIBUTIONS["gaps"][-1] and part == 1 for x, part in ends)  # also if every gap is shorter
+
+
+@pytest.mark.parametrize(("rtts", "above"), [(["20ms"], True), (["20ms", "50ms"], False)])
+def test_lines_of_panels_are_named_above_all_or_in_each_where_their_names_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rtts: list[str], above: bool
+) -> None:
+    """A name inside a panel may hide a line; but flow 2 of the first panel may have another RTT than the next one's."""
+    grids = [{"flows": [{"cc": "bbr"}, {"cc": "bbr", "rtt": rtt}]} for rtt in rtts]
+    grid = Grid.together([Grid({**one, "contention": {"share": [1, 0.5]}, "repeat": 1}) for one in grids])
+    dataset = made_up.dataset(tmp_path / "data", grid)
+    figure = Figure(name="a", title="a", kind="flows_over_time")
+    study = model.Study(paper="mine", figure="1", title="t", figures=[figure])
+    saved: list[Any] = []
+    monkeypatch.setattr(plot, "save", lambda canvas, *_, **__: saved.append(canvas) or [])
+    list(draw(study, Evidence(Tables(dataset), [run.id for run in grid.runs()]), tmp_path / "figures"))
+    assert bool(saved[0].legends) == above
+    assert all((axes.get_legend() is None) == above for axes in saved[0].axes)
 
 
 def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
@@ -411,11 +430,14 @@ def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
 
 
 def test_a_caption_begins_with_the_backend_where_every_path_is_another() -> None:
-    paths = pl.DataFrame({"bandwidth_mbps": [10.0, 20.0], "rtt_ms": [10.0, 20.0]})
+    paths = pl.DataFrame({"bandwidth_mbps": [10.0, 20.0], "rtt_ms": [10.0, 20.0], "longest_rtt_ms": [None, 30.0]})
     flows = paths.with_columns(
         backend=pl.lit("virtual"), kernel_release=pl.lit("6.12"), cc=pl.lit("bbr"), bbr_version=1
     )
     assert _where(SimpleNamespace(flows=flows, runs=flows)) == "Backend virtual, Linux 6.12."  # type: ignore[arg-type]
+    one = flows.tail(1)
+    said = "20 Mbit/s, 20 ms RTT, longest RTT 30 ms; backend virtual, Linux 6.12."
+    assert _where(SimpleNamespace(flows=one, runs=one)) == said  # type: ignore[arg-type]
 
 
 def test_all_checks_of_a_claim_must_hold(evidence: Evidence) -> None:

@@ -133,8 +133,8 @@ def axis_phrase(name: str, value: object) -> str:
 
 
 def cell_phrase(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> str:
-    """Return a phrase for the cell of these runs that has these values on these axes. A buffer is given in BDP if that
-    is one number."""
+    """Return a phrase for the cell of these runs that has these values on these axes, without axes that it has
+    nothing on. A buffer is given in BDP if that is one number."""
     phrases = []
     # BDPs have two decimals, which small buffers may have in common.
     are_apart = runs["buffer_bdp"].n_unique() >= runs["buffer_bytes"].n_unique()
@@ -142,4 +142,5 @@ def cell_phrase(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object
         bdp = runs.filter(pl.col(axis) == value)["buffer_bdp"].unique().to_list() if axis == "buffer_bytes" else [None]
         several = len(bdp) > 1 or bdp[0] is None or not are_apart
         phrases.append(axis_phrase(axis, value) if several else axis_phrase("buffer_bdp", bdp[0]))
-    return ", ".join(phrases)
+    told = [phrase for phrase in phrases if phrase != "-"]
+    return ", ".join(told or phrases[:1])

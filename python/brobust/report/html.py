@@ -91,16 +91,19 @@ class _Part(Reproduced):
 
 
 def _images(study: model.Study, parts: Sequence[_Part]) -> list[dict[str, str]]:
-    """Return the study's figures that were drawn, each with its name and its PNG in base64."""
-    drawn = [
-        (part, part.directory / "figures" / f"{study.name}-{figure.name}.png")
+    """Return the study's figures that were drawn, each with what it shows in words and its PNG in base64."""
+    files = [
+        (part, figure.title, part.directory / "figures" / f"{study.name}-{figure.name}.png")
         for figure in study.figures
         for part in parts
         if part.has(study)
     ]
     return [
-        {"name": f"{file.stem}, {part.about['backend']}", "data": base64.b64encode(_picture(file)).decode()}
-        for part, file in drawn
+        {
+            "words": f"{study.paper}, figure {study.figure}: {title} (backend {part.about['backend']})",
+            "data": base64.b64encode(_picture(file)).decode(),
+        }
+        for part, title, file in files
         if file.exists()
     ]
 

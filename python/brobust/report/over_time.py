@@ -63,10 +63,10 @@ def figure(run: OfRun) -> Figure:
         drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=IN_A_PANEL)
     elif are_named:
         axes[0].legend(loc="upper right")
-    grey = "grey: a sender had no CPU"
+    grey = "; grey: a sender had no CPU" if off.height else ""
     if off.height > TIMESLICES:
-        grey = f"not drawn: the {off.height:,} times in which a sender had no CPU"
-    axes[-1].set_xlabel(f"time [s]; {grey}")
+        grey = f"; not drawn: the {off.height:,} times in which a sender had no CPU"
+    axes[-1].set_xlabel(f"time [s]{grey}")
     return drawn
 
 

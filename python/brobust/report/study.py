@@ -26,6 +26,7 @@ from brobust.study.model import Figure, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 MAX_COLUMNS = 4
 MAX_BARS = 40
@@ -150,13 +151,26 @@ def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str
                 axes.set_title(", ".join(filter(None, title)), fontsize=8, parse_math=False)
         for axes in grid.flat:  # only now: once a limit is set, the axis no longer scales to later panels
             axes.set_ylim(bottom=0)
-        _, labels = grid[0][0].get_legend_handles_labels()
-        if labels:
-            grid[0][0].legend(fontsize=7, frameon=True)
+        _name_lines(canvas, list(grid.flat))
         canvas.supylabel(kind.label, fontsize=9)
         count = plot.runs_of_a_cell(runs, ["cc", *others])
         shown = f"One run of n = {count}" if kind.one_run else f"All runs, n = {count}, and their median"
         return plot.save(canvas, file, f"{heading}. {shown}. {_where(evidence)}", "time [s]")
+
+
+def _name_lines(canvas: Canvas, panels: Sequence[Axes]) -> None:
+    """Write what the panels' lines are: once, above all panels, where no line is hidden; but into each panel if the
+    lines of one kind have other names there: flows of other RTTs."""
+    found = [panel.get_legend_handles_labels() for panel in panels]
+    named = {label: handle for handles, labels in found for label, handle in zip(labels, handles, strict=True)}
+    if not named:
+        return
+    if len(named) > max(len(labels) for _, labels in found):
+        for panel in (panel for panel, (_, labels) in zip(panels, found, strict=True) if labels):
+            panel.legend(fontsize=7, frameon=True)
+        return
+    beside = plot.names_beside(list(named), canvas.get_figwidth(), font=8)
+    canvas.legend(named.values(), named, loc="outside upper center", ncols=beside, fontsize=8, handlelength=plot.DASHES)
 
 
 def _places(runs: pl.DataFrame) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -232,17 +246,18 @@ def _twins(
         return plot.save(canvas, file, f"{heading} {meaning}. n = {count} in each cell. {_where(evidence)}")
 
 
-# What is drawn of the packets when they leave the sender: the column, its label, and as far as it is drawn.
+# What is drawn of the packets when they leave the sender: the column, its label, what a height is a part of, and as far
+# as it is drawn.
 DISTRIBUTIONS = {
-    "gaps": ("gap_ms", "gap to the packet before [ms]", 2.0),
-    "trains": ("train", "packets of the train (gaps below 0.1 ms)", 20.0),
+    "gaps": ("gap_ms", "gap to the packet before [ms]", "packets with at most this gap", 2.0),
+    "trains": ("train", "packets of the train (gaps below 0.1 ms)", "packets in trains of at most this length", 20.0),
 }
 
 
 def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str, file: Path) -> list[Path]:
     """Draw a distribution over packets: a panel for each control and CPU share, a line for each cell of them, named
     first after the axes `lines`; all runs of a cell together."""
-    column, label, end = DISTRIBUTIONS[figure.kind]
+    column, label, height, end = DISTRIBUTIONS[figure.kind]
     axes_of_lines = [axis for axis in dict.fromkeys([*figure.lines, *_places(runs)[0]]) if axis != "share"]
     # Only what is left of a line's name without its control, which the panel says.
     names = plot.with_lines(runs, axes_of_lines)["cc"].str.strip_prefix(runs["cc"] + ", ")
@@ -261,12 +276,19 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
                 values = evidence.trains.filter(pl.col("run").is_in(ids.implode()))[column].sort()
                 (color, _marker, dashes), width = drawn[line]
                 parts = [(number + 1) / len(values) for number in range(len(values))]
-                (legend[line],) = axes.plot(values, parts, color=color, linestyle=dashes, linewidth=width, alpha=0.8)
+                # A line that ended at its last packet would seem to have no more to say; and wide ones hide no other.
+                (legend[line],) = axes.plot(
+                    [*values, max(end, values[-1])], [*parts, 1.0], color=color, linestyle=dashes, linewidth=width,
+                    alpha=0.8, zorder=2 - width / 10,
+                )  # fmt: skip
             axes.set_title(f"{control}, {axis_phrase('share', share)}", fontsize=8)
             axes.set_xlim(0, end)
+            axes.locator_params(axis="x", steps=[1, 2, 5, 10])  # a train has whole packets
             axes.set_ylim(0, 1.02)
-        canvas.legend(list(legend.values()), list(legend), loc="outside upper center", ncols=2, fontsize=7)
-        canvas.supylabel("part of the packets", fontsize=9)
+        beside = plot.names_beside(list(legend), canvas.get_figwidth(), font=8)
+        place: dict[str, Any] = {"loc": "outside upper center", "ncols": beside, "fontsize": 8}
+        canvas.legend(legend.values(), legend, handlelength=plot.DASHES, **place)
+        canvas.supylabel(f"part of all packets: {height}", fontsize=9)
         count = plot.runs_of_a_cell(runs, CELL)
         caption = f"{heading}. All packets of the n = {count} runs of each cell. {_where(evidence)}"
         return plot.save(canvas, file, caption, label)
@@ -291,11 +313,18 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
                     of_control["utilization"], of_control[column], color=style[0], marker=style[1], s=14, alpha=0.7,
                     label=control,
                 )  # fmt: skip
-            axes.set_yscale("symlog", linthresh=0.1) if column == "retransmit_share" else axes.set_yscale("log")
+            if column == "retransmit_share":  # 0 has a place, too
+                axes.set_yscale("symlog", linthresh=0.1)
+                axes.yaxis.set_major_formatter("{x:g}")
+            else:
+                axes.set_yscale("log")
+                plot.log_ticks(axes.yaxis)
             axes.set_ylabel(label)
             axes.set_xlabel("throughput [% of what the bottleneck carries]")
         # Outside the panels, where there are no dots.
-        canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
+        handles, labels = canvas.axes[0].get_legend_handles_labels()
+        beside = plot.names_beside(labels, canvas.get_figwidth(), font=8)
+        canvas.legend(handles, labels, loc="outside upper center", ncols=beside, fontsize=8)
         count = plot.runs_of_a_cell(runs, cells)
         caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"
         return plot.save(canvas, file, caption)
@@ -303,12 +332,11 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
 
 def _where(evidence: Evidence) -> str:
     """Return path, backend and kernel in words, as far as all runs have the same."""
-    first = evidence.flows.row(0, named=True)
     path = []
-    for axis in ("bandwidth_mbps", "rtt_ms"):
-        if evidence.runs[axis].n_unique() == 1:
-            path.append(axis_phrase(axis, first[axis]))
-    where = "; ".join(filter(None, [", ".join(path), f"backend {first['backend']}"]))
+    for axis in ("bandwidth_mbps", "rtt_ms", "longest_rtt_ms"):
+        if evidence.runs[axis].n_unique() == 1 and evidence.runs[axis][0] is not None:
+            path.append(axis_phrase(axis, evidence.runs[axis][0]))
+    where = "; ".join(filter(None, [", ".join(path), f"backend {evidence.flows['backend'][0]}"]))
     return f"{where[0].upper()}{where[1:]}, {summary.kernels(evidence.flows)}."
 
 
@@ -351,8 +379,7 @@ def _windows(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> 
     for of_flow, label, color, dashes in _each_flow(samples, flows):
         time, cwnd, inflight = of_flow["time_s"], of_flow["cwnd_packets"], of_flow["inflight_packets"]
         axes.plot(time, cwnd, color=color, linestyle=dashes, linewidth=1.6, alpha=0.5, label=f"{label}: cwnd")
-        name = "_in flight" if label.startswith("_") else "in flight"
-        axes.plot(time, inflight, color=color, linestyle=dashes, linewidth=0.7, label=name)
+        axes.plot(time, inflight, color=color, linestyle=dashes, linewidth=0.7, label=f"{label}: in flight")
     # The scale is that of the time after STARTUP.
     axes.set_ylim(0, 1.3 * float(samples.filter(pl.col("time_s") > 2)["cwnd_packets"].max() or 1))  # type: ignore[arg-type]
 
@@ -384,7 +411,8 @@ def _gains(axes: Axes, samples: pl.DataFrame, _: pl.DataFrame, color: str) -> No
     for of_flow, hidden in _lines_of_flows(samples):
         time, gain, inflight = of_flow["time_s"], of_flow["pacing_gain"], of_flow["inflight_bdp"]
         axes.step(time, gain, color=color, linewidth=0.9, where="post", label=f"{hidden}pacing gain")
-        axes.plot(time, inflight, color="#000000", linewidth=0.7, label=f"{hidden}in flight [BDP]")
+        name = f"{hidden}in flight [BDP]"
+        axes.plot(time, inflight, color="#000000", linestyle="--", linewidth=0.7, label=name)
     axes.set_ylim(0, 4)
 
 
