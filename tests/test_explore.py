@@ -25,6 +25,7 @@ from brobust.errors import BadInput, MissingSupport
 from brobust.explore import figures, recorded
 from brobust.explore.answers import Answers, Superseded
 from brobust.explore.server import Server
+from brobust.report import plot
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario as one_scenario
 from browser import CHROMIUM, Browser
@@ -244,6 +245,15 @@ def test_a_slider_that_is_moved_by_a_key_is_a_run_and_a_cell_leads_to_its_cause(
         browser.press("ArrowDown", 40)
         browser.wait("document.querySelectorAll('#figures canvas').length > 0 && shown.every(cellOf)")
         assert "bandwidth=100" in browser.run("location.hash") and "buffer=1&" in browser.run("location.hash")
+        # Lines look as in files, whatever else is shown; other dashes for those who see no colours.
+        controls = ["cubic", "bbr", "bbr_steady", "brb_bbr2", "brb_bbr3", "bbr_robust", "brb_vegas", "reno"]
+        found = browser.run(f"styles({json.dumps(controls)})")
+        drawn = {control: color for control, (color, *_) in plot.styles(controls).items()}
+        assert {control: one["stroke"] for control, one in found.items()} == drawn
+        assert len({json.dumps(one) for one in found.values()}) == 8
+        assert len({str(one["dash"]) for one in found.values()}) == 7
+        assert browser.run("styles(['bbr']).bbr") == found["bbr"]
+        assert browser.run("new Set([...document.querySelectorAll('.swatch')].map(it => it.style.background)).size") > 2
         cell = browser.run("cellOf(shown[0])")
         assert 0 < cell["low"] <= cell["median"] <= cell["high"] < 100
 
@@ -265,6 +275,7 @@ def test_a_slider_that_is_moved_by_a_key_is_a_run_and_a_cell_leads_to_its_cause(
             browser.open(f"{explored}&{width}#share=50&duration=2&cc=bbr,cubic", width, dark=dark)
             browser.wait(f"{seen} && shown.length === 2")
             assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.run("pick('results').scrollWidth <= pick('results').clientWidth")  # no column is cut
 
 
 @pytest.mark.virtual

@@ -22,7 +22,7 @@ from brobust.errors import BadInput, BrobustError, RunFailed
 from brobust.explore import figures, recorded
 from brobust.kernels import virtual as virtual_kernels
 from brobust.report import capture, explanation, trace
-from brobust.report.plot import scale
+from brobust.report.plot import USUAL, scale
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario as one_scenario
 
@@ -100,8 +100,8 @@ class Answers:
             of_dataset = {"name": str(self._dataset.directory), "axes": named, "metrics": metrics}
         sockets = None if self._recording is None else recorded.about(self._recording)
         yield {
-            "controls": [name for name in OFFERED if name in offered], "figures": figures.listed(),
-            "dataset": of_dataset, "recording": sockets,
+            "controls": [name for name in OFFERED if name in offered], "usual": USUAL,
+            "figures": figures.listed(), "dataset": of_dataset, "recording": sockets,
         }  # fmt: skip
 
     def answer_run(self, fields: dict[str, Any], controls: list[str]) -> Answer:
