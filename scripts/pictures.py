@@ -168,7 +168,8 @@ def timeline(here: Path) -> None:
             seen = before + [value for at, value in zip(times, values, strict=True) if begin < at <= end]
             low, high = min(seen), max(seen)
             axes.set_ylim(low - 0.2 * (high - low or 1), high + 0.2 * (high - low or 1))
-            axes.annotate(f"{low:.4g} to {high:.4g}", (1.005, 0.5), xycoords="axes fraction", fontsize=7, va="center")
+            ends = " to ".join(f"{float(f'{end:.4g}'):,g}" for end in (low, high))
+            axes.annotate(ends, (1.005, 0.5), xycoords="axes fraction", fontsize=7, va="center")
         elif events[uuid][0][1].type == 3:
             axes.vlines([at for at in times if begin <= at <= end], 0, 1, linewidth=0.6)
         else:
@@ -182,6 +183,9 @@ def timeline(here: Path) -> None:
                         axes.text(max(begun[0], begin) + 0.3, 0.5, begun[1], fontsize=7, va="center", clip_on=True)
         axes.set_yticks([])
         label = tracks[uuid].name + (f" [{unit}]" if unit else "")
+        if label.startswith("thread"):  # below its process and the programs of its end: both ends may have the number
+            process = tracks[tracks[uuid].parent_uuid]
+            label += tracks[process.parent_uuid].name.removeprefix("programs")
         axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
     rows[-1].set_xlim(begin, end)
     rows[-1].set_xlabel("ms after the run's start")
