@@ -22,7 +22,7 @@ from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Cla
 from brobust.analysis.metrics import METRICS, OF_RUNS, Evidence, Tables
 from brobust.cli import sweep
 from brobust.cli.sweep import _field
-from brobust.dataset import PACKETS, RUNS, Dataset, Measured, frame
+from brobust.dataset import PACKETS, RUNS, TABLES, Dataset, Measured, frame
 from brobust.errors import BadInput, Interrupted
 from brobust.report import plot, sheets
 from brobust.report.study import DISTRIBUTIONS, PANELS, _where, check, draw, throughput_figure
@@ -404,6 +404,28 @@ def test_lines_of_panels_are_named_above_all_or_in_each_where_their_names_differ
     list(draw(study, Evidence(Tables(dataset), [run.id for run in grid.runs()]), tmp_path / "figures"))
     assert bool(saved[0].legends) == above
     assert all((axes.get_legend() is None) == above for axes in saved[0].axes)
+
+
+def test_names_and_ticks_of_rows_of_panels_are_of_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row's lines have its control's colour, which is not to stand in a legend for all; and of a fifth of a second
+    each tick has three decimals."""
+    grid = Grid({"flows": [{"cc": ["bbr", "bbr_steady"]}], "samples": "ack", "repeat": 1})
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    for run in grid.runs():
+        sample = {"run": run.id, "flow": 0, "inflight_packets": 9, "pacing_rate_mbps": 9.0}
+        samples = frame([{**sample, "time_s": 1 + number / 10} for number in range(4)], TABLES["samples"])
+        dataset.append(run.id, Measured(made_up.rows(run), samples=samples))
+    study = model.Study(
+        paper="mine", figure="1", title="t", figures=[Figure(name="a", title="a", kind="sent", seconds=(1, 1.2))]
+    )
+    saved: list[Any] = []
+    monkeypatch.setattr(plot, "save", lambda canvas, *_, **__: saved.append(canvas) or [])
+    list(draw(study, Evidence(Tables(dataset), [run.id for run in grid.runs()]), tmp_path / "figures"))
+    of_rows = {axes.lines[0].get_color() for axes in saved[0].axes}
+    (legend,) = saved[0].legends
+    assert len(of_rows) == 2 and legend.legend_handles[0].get_color() not in of_rows
+    saved[0].draw_without_rendering()
+    assert all(len(label.get_text()) <= 4 for label in saved[0].axes[-1].get_xticklabels())
 
 
 def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +152,7 @@ def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str
                 axes.set_title(", ".join(filter(None, title)), fontsize=8, parse_math=False)
         for axes in grid.flat:  # only now: once a limit is set, the axis no longer scales to later panels
             axes.set_ylim(bottom=0)
+            axes.locator_params(axis="x", nbins=6, steps=[1, 2, 5, 10])  # of a short time each has three decimals
         _name_lines(canvas, list(grid.flat))
         canvas.supylabel(kind.label, fontsize=9)
         count = plot.runs_of_a_cell(runs, ["cc", *others])
@@ -162,7 +164,12 @@ def _name_lines(canvas: Canvas, panels: Sequence[Axes]) -> None:
     """Write what the panels' lines are: once, above all panels, where no line is hidden; but into each panel if the
     lines of one kind have other names there: flows of other RTTs."""
     found = [panel.get_legend_handles_labels() for panel in panels]
-    named = {label: handle for handles, labels in found for label, handle in zip(labels, handles, strict=True)}
+    named: dict[str, Any] = {}
+    for label, handle in ((label, handle) for pair in found for handle, label in zip(*pair, strict=True)):
+        if label in named and named[label].get_color() != handle.get_color():  # each row has its control's colour
+            handle = copy(handle)
+            handle.set_color("0.4")
+        named[label] = handle
     if not named:
         return
     if len(named) > max(len(labels) for _, labels in found):
@@ -296,6 +303,8 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
 
 def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) -> list[Path]:
     """Draw what throughput costs: retransmits and RTT against the throughput, a dot for the medians of each cell."""
+    from matplotlib.ticker import SymmetricalLogLocator
+
     cells = list(dict.fromkeys(["cc", *summary.varying(runs)]))
     sent = evidence.values("retransmit_share").select("run", retransmit_share=pl.col("value") * 100)
     medians = (
@@ -315,6 +324,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
                 )  # fmt: skip
             if column == "retransmit_share":  # 0 has a place, too
                 axes.set_yscale("symlog", linthresh=0.1)
+                axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=0.1, subs=[1, 2, 5]))
                 axes.yaxis.set_major_formatter("{x:g}")
             else:
                 axes.set_yscale("log")
