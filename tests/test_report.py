@@ -448,6 +448,18 @@ def test_every_panel_has_ticks_where_any_panel_was_measured(runs: pl.DataFrame) 
     assert [[label.get_text() for label in panel.get_xticklabels()] for panel in panels] == [["25", "100"]] * 2
 
 
+def test_lines_of_several_bandwidths_share_a_panel_where_their_buffers_are_one_number_of_bdps(
+    runs: pl.DataFrame,
+) -> None:
+    wider = runs.with_columns(
+        bandwidth_mbps=pl.lit(200.0), buffer_bytes=pl.lit(250_000, pl.Int64), run=pl.col("run") + "-w"
+    )
+    figure = ThroughputFigure(pl.concat([runs, wider]), x="share", lines=["bandwidth_mbps"])
+    assert figure.panels == 1 and "bbr, 200 Mbit/s" in figure.controls and "1 BDP buffer" in figure._caption
+    deeper = wider.with_columns(buffer_bytes=pl.lit(500_000, pl.Int64))
+    assert ThroughputFigure(pl.concat([runs, deeper]), x="share", lines=["bandwidth_mbps"]).panels == 2
+
+
 def test_letters_of_three_panels_can_be_read_on_a_page(runs: pl.DataFrame) -> None:
     each = [runs.with_columns(rtt_ms=pl.lit(ms), run=pl.col("run") + f"-{ms}") for ms in (1.0, 2.0, 3.0)]
     assert ThroughputFigure(pl.concat(each), x="share").figure().get_figwidth() <= 12

@@ -382,7 +382,10 @@ IN_ANOTHER_UNIT = {"buffer_bdp": "buffer_bytes", "buffer_bytes": "buffer_bdp", "
 
 def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:
     """Return the runs with the values of these axes in the control's name, and no longer as axes. The control itself is
-    there anyway."""
+    there anyway. Buffers that are one number of BDPs, and differ in bytes because bandwidth or RTT do, are no axis
+    either: they would put each line into a panel of its own."""
+    if {"bandwidth_mbps", "rtt_ms"} & set(axes) and not {"buffer_bdp", "buffer_bytes"} & set(summary.varying(measured)):
+        measured = measured.with_columns(buffer_bytes=None)
     for axis in (one for one in axes if one != "cc"):
         several = measured.select(pl.col(axis).n_unique().over("cc") > 1).to_series()
         names = [
