@@ -165,7 +165,8 @@ def _name_lines(canvas: Canvas, panels: Sequence[Axes]) -> None:
     lines of one kind have other names there: flows of other RTTs."""
     found = [panel.get_legend_handles_labels() for panel in panels]
     named: dict[str, Any] = {}
-    for label, handle in ((label, handle) for pair in found for handle, label in zip(*pair, strict=True)):
+    pairs: Iterator[tuple[str, Any]] = ((label, handle) for pair in found for handle, label in zip(*pair, strict=True))
+    for label, handle in pairs:
         if label in named and named[label].get_color() != handle.get_color():  # each row has its control's colour
             handle = copy(handle)
             handle.set_color("0.4")
