@@ -22,7 +22,6 @@ use std::process::ExitCode;
 use brobust_host::{Kind, Refusal};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
-use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{signal, SigHandler, Signal};
 
 /// Watch the TCP sockets of this host, put VMs under CPU contention, and load congestion controls.
@@ -98,28 +97,12 @@ fn main() -> ExitCode {
     // A file that may not become so large (ulimit -f) is an error of the call, as for Python, not the process's end.
     // SAFETY: the signal is ignored; no handler runs.
     let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
-    match parse().and_then(|cli| require_files().map_err(Stop::from).and_then(|()| run(cli.command))) {
+    match parse().and_then(|cli| run(cli.command)) {
         Ok(()) | Err(Stop::OutputClosed) => ExitCode::SUCCESS,
         Err(Stop::Status(status)) => ExitCode::from(status),
         Err(Stop::Refused(refusal)) => refuse(&refusal.text, if refusal.kind == Kind::NotWritten { 1 } else { 2 }),
         Err(Stop::Interrupted) => refuse("interrupted", 130),
     }
-}
-
-/// So many files has `cc load` open, and more than the others. With fewer, what cannot be opened would count as not there,
-/// or the kernel would be said to refuse a control.
-const MIN_FILES: u64 = 32;
-
-/// Refuses a process that may hardly open a file.
-fn require_files() -> std::result::Result<(), Refusal> {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
-    if hard < MIN_FILES {
-        return Err(Refusal::missing_support(format!(
-            "no more than {hard} files may be open at a time (ulimit -n), and up to {MIN_FILES} are needed; raise this limit"
-        )));
-    }
-    let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(MIN_FILES), hard);
-    Ok(())
 }
 
 fn run(command: Command) -> Outcome {
