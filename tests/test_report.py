@@ -848,7 +848,7 @@ def test_a_report_says_what_a_figure_shows_to_those_who_do_not_see_it(tmp_path: 
     figure = Figure(name="throughput", title="Throughput over CPU share")
     study = Study(paper="mine", figure="4", title="t", figures=[figure])
     (tmp_path / "figures").mkdir()
-    (tmp_path / "figures/mine-4-throughput.png").touch()
+    (tmp_path / "figures/mine-4-throughput.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     part = SimpleNamespace(directory=tmp_path, has=lambda _: True, about={"backend": "vm"})
     (image,) = html._images(study, [part])  # type: ignore[list-item]
     assert image["words"] == "mine, figure 4: Throughput over CPU share (backend vm)"
