@@ -364,8 +364,9 @@ def _link(facts: _Facts) -> dict[str, Any] | None:
 
 def _application(facts: _Facts) -> dict[str, Any] | None:
     """Most of the delivery rate samples were application-limited; or nothing was in flight for much of the time; or it
-    writes at a rate, and this arrives. A server has nothing to send until it is asked, which is no cause."""
-    if facts.is_asked:
+    writes at a rate, and this arrives. A server has nothing to send until it is asked, and who is busy with sending has
+    no time to write more: these are no causes."""
+    if facts.is_asked or _work(facts):
         return None
     limited = facts.late.select(pl.col("app_limited").mean()).item()
     if limited is not None and limited > MOSTLY:
