@@ -839,6 +839,14 @@ def test_a_flow_that_stops_counts_what_had_arrived_by_then() -> None:
     assert other == 8.0  # of all that it had
 
 
+@pytest.mark.parametrize(
+    ("got", "shown"),
+    [([0.25], "25.0%"), ([0.25, 0.25], "25.0%"), ([0.25, 1, 0.25], "25.0%+100.0%+25.0%"), ([None], "-")],
+)
+def test_a_table_names_each_senders_share_unless_all_are_equal(got: list[float | None], shown: str) -> None:
+    assert table._shares(got) == shown
+
+
 def test_a_report_says_what_a_figure_shows_to_those_who_do_not_see_it(tmp_path: Path) -> None:
     from types import SimpleNamespace
 

@@ -246,22 +246,19 @@ def allow_open_files(needed: int) -> None:
 
 def allow_addresses(needed: int, why: str) -> None:
     """Refuse if no program may have so many bytes of addresses."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < needed:
-        raise MissingSupport(
-            f"ulimit -v: no program may have more than {size(limit)} of addresses, and {why} has up to {size(needed)}; "
-            "run `ulimit -v unlimited`"
-        )
+    _allow_bytes(resource.RLIMIT_AS, "-v", "program may have more than {} of addresses", needed, f"{why} has up to")
 
 
 def allow_file_of(needed: int, why: str) -> None:
     """Refuse if no file may have so many bytes."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    _allow_bytes(resource.RLIMIT_FSIZE, "-f", "file may have more than {}", needed, f"{why} has")
+
+
+def _allow_bytes(kind: int, option: str, may: str, needed: int, why: str) -> None:
+    limit = resource.getrlimit(kind)[0]
     if limit != resource.RLIM_INFINITY and limit < needed:
-        raise MissingSupport(
-            f"ulimit -f: no file may have more than {size(limit)}, and {why} has {size(needed)}; "
-            "run `ulimit -f unlimited`"
-        )
+        said = f"no {may.format(size(limit))}, and {why} {size(needed)}"
+        raise MissingSupport(f"ulimit {option}: {said}; run `ulimit {option} unlimited`")
 
 
 def check(file: Path, at_most: int) -> int:

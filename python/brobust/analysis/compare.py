@@ -55,8 +55,7 @@ def compare(first: Dataset, second: Dataset, tolerance: float = 0.05) -> Compari
     nothing."""
     frames, axes = _of_each(first, second)
     cells = [{key: rows["throughput_mbps"].to_list() for key, rows in frame.group_by(axes)} for frame in frames]
-    in_both = [key in cells[1] for key in frames[0].select(axes).iter_rows()]
-    common = frames[0].filter(pl.Series(in_both, dtype=pl.Boolean))
+    common = frames[0].join(frames[1], on=axes, how="semi", nulls_equal=True)
     if common.is_empty():
         apart = [f"{heading(name)} ({' and '.join(of_each)})" for name in axes if (of_each := _apart(frames, name))]
         why = f", but differ in {', '.join(apart)}" if apart else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -47,7 +47,7 @@ def render(table: pl.DataFrame, title: str, grid: Callable[[], Grid]) -> Table:
             f"{row['min']:.2f}-{row['max']:.2f}",
             f"{row['n']} ({row['unfaithful']}!)" if row["unfaithful"] else str(row["n"]),
             "-" if row["retransmits"] is None else f"{row['retransmits']:.0f}",
-            "+".join(dict.fromkeys("-" if got is None else f"{got:.1%}" for got in row["effective_shares"])),
+            _shares(row["effective_shares"]),
             *["-" if row[name] is None else f"{row[name]:.1f}" for name in times],
         ]
         for row in cells.iter_rows(named=True)
@@ -70,6 +70,12 @@ def _unanswered(table: pl.DataFrame) -> str:
     asked, answered = (int(table.unique("run")[name].sum()) for name in ("requests", "requests_answered"))
     left = asked - answered
     return f"; {left} of {asked} requests were not answered, and count as the slowest" if left else ""
+
+
+def _shares(got: Sequence[float | None]) -> str:
+    """Return the share that each sender got, once if all got the same."""
+    each = ["-" if share is None else f"{share:.1%}" for share in got]
+    return each[0] if len(set(each)) == 1 else "+".join(each)
 
 
 def _caption(table: pl.DataFrame) -> str:
