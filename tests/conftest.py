@@ -72,12 +72,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return ByFile(config, log)
 
 
-# A worker has all tests of a file. These files take longest: they begin first, so that both workers end together.
+# A worker has all tests of a file. These files take longest: they begin first, so that all workers end together.
 LONGEST = (
+    "test_contend.py",
     "test_study.py",
     "test_virtual.py",
     "test_tutorial.py",
-    "test_contend.py",
     "test_kernel_modules.py",
     "test_cc_packets.py",
 )
@@ -104,7 +104,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def alone_on_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let only one test marked `host` run at a time, among all workers and all checkouts: these tests change, or need
     for themselves, what exists only once per host."""
-    if request.node.get_closest_marker("host") is None or os.geteuid() != 0:
+    is_alone = request.node.get_closest_marker("host") is not None
+    if "PYTEST_XDIST_WORKER" in os.environ and os.geteuid() == 0:
+        # They look at when threads run: the tests of other workers, and what these start, give way to them.
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if is_alone else 10)
+    if not is_alone or os.geteuid() != 0:
         yield
         return
     with locks.locked(locks.private_directory(Path("/run/brobust-tests")) / "lock", seconds=280):

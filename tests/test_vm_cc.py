@@ -28,13 +28,11 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 PAYLOAD_MBPS = 20 * 1448 / 1514
 
 
-def test_undisturbed_our_third_version_carries_what_the_kernels_first_carries(testbed: VmBackend) -> None:
+def test_undisturbed_our_third_version_carries_what_the_path_takes(testbed: VmBackend) -> None:
     """Our first version decides as the kernel's own at every call, see below. Where the guest of the path waits for its
     CPU, which makes a run unfaithful, 20 % less was seen."""
-    rows = {cc: undisturbed(testbed, cc) for cc in ("bbr", "brb_bbr3")}
-    carried = {cc: row["throughput_mbps"] for cc, row in rows.items()}
-    least = 0.85 if all(row["outcome"] == "ok" for row in rows.values()) else 0.65
-    assert carried["brb_bbr3"] >= least * carried["bbr"], rows
+    row = undisturbed(testbed, "brb_bbr3")
+    assert row["throughput_mbps"] >= (0.8 if row["outcome"] == "ok" else 0.6) * PAYLOAD_MBPS, row
 
 
 def test_recorded_offtimes_are_had_again(testbed: VmBackend, tmp_path: Path) -> None:
@@ -178,10 +176,10 @@ def test_bpf_and_this_process_decide_the_same_from_the_same_source() -> None:
 
 
 def test_the_verifier_has_no_more_to_look_at_than_when_it_was_recorded(testbed: VmBackend) -> None:
-    """The six nearest to its limit: each takes more than a second to load in an emulated guest."""
+    """The three nearest to its limit: an emulated guest takes seconds to load each. All: benchmarks/verifier.py."""
     recorded = verifier.recorded()["6.12"]
     assert set(OURS) <= set(recorded)
-    nearest = sorted(OURS, key=lambda control: max(recorded[control].values()))[-6:]
+    nearest = sorted(OURS, key=lambda control: max(recorded[control].values()))[-3:]
     for control in nearest:
         testbed.forget_control(control)
     release, counts = verifier.of_vm(testbed, "debian-6.12", nearest)
