@@ -206,6 +206,7 @@ def draw(rows: Cells, to: Path) -> None:
             style = {"color": color, "marker": marker, "linestyle": dashes}
             axis.errorbar([share * 100 for share in places], middles, [below, above], capsize=3, label=name, **style)
         axis.set(title=title, xlabel="CPU share of the server [%]", yscale="log")
+        axis.set_xticks(sorted({100 * share for share, _ in rows}))
         axis.set_yticks([20, 50, 100, 200, 500], ["20", "50", "100", "200", "500"])
         axis.tick_params(which="minor", left=False, labelleft=False)
         axis.grid(alpha=0.3, which="both")
