@@ -6,10 +6,11 @@
     .venv/bin/python benchmarks/held_out.py --out DIR --by schedule --csv docs/data/held-out.csv
     .venv/bin/python benchmarks/held_out.py --draw                            # the cells: docs/data/held-out-draw.csv
 
-The cells were drawn by a fixed seed, and committed, before the repair that they judge was known. The draw must not be
-changed afterwards; tests/test_held_out.py compares it with the committed one. Every control has the same cell with the
-same seed, so the same timeslices and, packet by packet, the same draws of loss. A control is a name of `--cc`, and
-after a slash how TCP paces (`bbr/kept`: `--cc bbr --pacing kept`).
+The cells were drawn by a fixed seed, and committed, after the repair's rule was fixed (25 November 2026) and before
+any was measured; docs/repair-measured.md says what of the rule was mended since. The draw must not be changed:
+tests/test_held_out.py compares it with the committed one. Every control has the same cell with the same seed, so the
+same timeslices and, packet by packet, the same draws of loss. A control is a name of `--cc`, and after a slash how TCP
+paces (`bbr/kept`: `--cc bbr --pacing kept`).
 
 A run lasts 10 s, or 200 round trips if those are longer; figures are of its second half, except for the queueing delay,
 which is the mean over the run. Printed for each control over the cells: median, 10th percentile and minimum of its
