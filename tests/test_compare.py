@@ -97,14 +97,14 @@ def test_a_run_that_could_not_be_measured_after_the_change_is_no_success(brobust
             second.append(run.id, failed(run, "it panicked", datetime.now(UTC)))
     compared = brobust("compare", "a", "b")
     assert compared.returncode == 1, compared
-    assert compared.stdout.endswith("3 cells: 1 same, 2 worse\n9 run(s) of B failed, and carried nothing\n")
+    assert compared.stdout.endswith("3 cells: 1 same, 2 worse\n9 runs of B failed, and carried nothing\n")
     lost = json_lines(brobust("compare", "a", "b", "--json").stdout)[-1]
     assert (lost["cell"], lost["second"], lost["runs"]) == ({"share": 0.25}, 0.0, [5, 5])
     before = brobust("compare", "b", "a")  # where nothing was measured, nothing is known
     assert before.returncode == 0
     assert before.stdout.splitlines()[-2:] == [
         "2 cells: 1 same, 1 too few runs",
-        "only B has results of 1 cell(s), which are not compared; the first: 25% CPU",
+        "only B has results of 1 cell, left out here; the first: 25% CPU",
     ]
 
 
@@ -113,11 +113,11 @@ def test_cells_that_one_dataset_lacks_are_said(brobust: Brobust, tmp_path: Path)
     _dataset(tmp_path / "a", BEFORE, duration=["3s", "10s"])
     _dataset(tmp_path / "b", {0.5: BEFORE[0.5], 0.1: [1.0, 1.0, 1.0]}, duration="10s")
     said = [
-        "only A has results of 5 cell(s), which are not compared; the first: 100% CPU, duration 3s",
-        "only B has results of 1 cell(s), which are not compared; the first: 10% CPU, duration 10s",
+        "only A has results of 5 cells, left out here; the first: 100% CPU, duration 3s",
+        "only B has results of 1 cell, left out here; the first: 10% CPU, duration 10s",
     ]
     compared = brobust("compare", "a", "b")
-    assert compared.returncode == 0 and compared.stdout.splitlines() == ["1 cells: 1 same", *said]
+    assert compared.returncode == 0 and compared.stdout.splitlines() == ["1 cell: 1 same", *said]
     compared = brobust("compare", "a", "b", "--json")
     assert [cell["verdict"] for cell in json_lines(compared.stdout)] == ["same"]
     assert compared.stderr.splitlines() == said
@@ -186,7 +186,7 @@ def test_runs_that_did_not_get_their_contention_are_said(brobust: Brobust, tmp_p
     data.append(last["run"], Measured([{**last, "outcome": "unfaithful", "reason": "too little of its CPU"}]))
     said = brobust("compare", "a", "a").stdout.splitlines()
     assert said[1:] == [
-        f"1 run(s) of {name} did not get the requested contention, or delivered nothing; the dataset says why"
+        f"1 run of {name} did not get the requested contention, or delivered nothing; the dataset says why"
         for name in "AB"
     ]
 

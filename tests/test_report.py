@@ -68,7 +68,7 @@ def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) 
 
 
 def test_failed_runs_are_left_out_and_said(runs: pl.DataFrame) -> None:
-    assert "1 run(s) failed" in str(table.render(runs, "t", no_grid).caption)
+    assert "; without 1 run that failed" in str(table.render(runs, "t", no_grid).caption)
 
 
 def test_unfaithful_runs_are_marked(runs: pl.DataFrame) -> None:
@@ -118,7 +118,7 @@ def test_runs_with_unanswered_requests_count_as_the_slowest() -> None:
         of_each, _ = summary.cells(_with_requests(*p99_ms), no_grid)
         assert of_each["request_p99_ms"].to_list() == [median]
         missing, asked = 5 * p99_ms.count(None), 100 * len(p99_ms)
-        said = f"{missing} of {asked} requests were not answered, and count as the slowest"
+        said = f"requests without an answer, which count as the slowest: {missing} of {asked}"
         assert said in str(table.render(_with_requests(*p99_ms), "t", no_grid).caption)
     assert "requests" not in str(table.render(_with_requests(10.0), "t", no_grid).caption)
     assert "requests" not in str(table.render(rows(), "t", no_grid).caption)
@@ -159,7 +159,7 @@ def test_flows_with_a_size_count_until_the_last_has_ended() -> None:
     assert summary.runs(frame(one, RUNS))["throughput_mbps"].to_list() == [10.0]
     assert "until the last has ended" in str(table.render(frame(one, RUNS), "t", no_grid).caption)
     more = [*one, _row("bbr", 1.0, 0, 5.0, stop_s=5.0, flow=1, **sized)]
-    assert "of the 1 of 2 flows that were through" in str(table.render(frame(more, RUNS), "t", no_grid).caption)
+    assert "of the flows that were through, 1 of 2" in str(table.render(frame(more, RUNS), "t", no_grid).caption)
     beside = [*one, _row("bbr", 1.0, 0, 5.0)]
     assert summary.runs(frame(beside, RUNS))["throughput_mbps"].to_list() == [pytest.approx(10.0 * 0.8 / 5 + 5.0)]
 
@@ -349,7 +349,7 @@ def test_programs_that_were_through_long_before_the_run_are_told_of(
     monkeypatch.setattr(Dataset, "programs", lambda _: ended)
     monkeypatch.setattr(Dataset, "runs", lambda _: runs.with_columns(traffic=pl.lit("programs")))
     first, *_ = programs.shown(Dataset(tmp_path))
-    assert first.startswith("programs of 1 run(s) ended before 90% of the run had passed") == is_short
+    assert first.startswith("programs of 1 run ended before 90% of the run had passed") == is_short
 
 
 def test_a_program_that_ended_before_the_run_is_told_so(
@@ -511,8 +511,8 @@ def test_the_figure_of_a_part_of_a_series_says_how_much_is_missing(
             said = capsys.readouterr().err.splitlines()
             left = "3" if number == 0 else "1"
             assert said == [
-                f"{left} of the series' 4 runs are missing or failed, and not drawn; "
-                f"`brobust run --resume --out '{tmp_path}/in parts'` measures them"
+                f"not drawn, since missing or failed: {left} of the series' 4 runs; "
+                f"`brobust run --resume --out '{tmp_path}/in parts'` completes them"
             ]
     dataset.append(run.id, Measured(made_up.rows(run)))
     plot(tmp_path / "in parts", out=tmp_path)

@@ -94,7 +94,7 @@ def test_a_timeline_has_what_the_run_has_recorded(lossy: Result, tmp_path: Path)
     assert len(passed) == packets["left_s"].drop_nulls().len()
     assert counts == {
         "timeslices": slices.height, "packets": packets.height, "samples": lossy.samples.height,
-        "throughput": lossy.throughput.height,
+        "throughput points": lossy.throughput.height,
     }  # fmt: skip
     assert {event.name for event in timeline.named("phase")} >= {"startup", "drain", "probe_bw: cruise"}
 
@@ -307,7 +307,7 @@ def test_a_recording_stands_beside_its_replay(recorded: Path, brobust: Callable[
     options = "--cc bbr --replay vm.parquet --duration 1s --repeat 1 --out data"
     brobust("run", *options.split())
     done = brobust("trace", "data", "--beside", "vm.parquet", "-o", "both.perfetto-trace")
-    assert done.returncode == 0 and "1 threads, 10 intervals" in done.stdout
+    assert done.returncode == 0 and "1 thread, 10 intervals" in done.stdout
     timeline = Timeline(tmp_path / "both.perfetto-trace")
     (thread,) = (name for name in timeline.tracks.values() if "thread" in name and "vm.parquet" not in name)
     away = [(at, event.type) for name, at, event in timeline.events if name == thread]

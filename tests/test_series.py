@@ -386,7 +386,7 @@ def test_where_nothing_is_left_to_measure_it_is_said_and_where_the_data_are(
     capsys.readouterr()
     app(sweep, standalone_mode=False)
     again = capsys.readouterr()
-    assert (again.out, again.err) == ("", "nothing is left to measure: data holds all runs of these 2 cells\n")
+    assert (again.out, again.err) == ("", "nothing is left to measure: data holds all runs of 2 cells\n")
 
 
 def test_a_study_of_which_every_run_failed_leaves_the_others_their_claims(
@@ -488,7 +488,7 @@ def test_the_last_line_of_a_series_says_how_many_runs_failed_and_how_to_repeat_t
     Path("mine.toml").write_text(SWEPT)
     pretended["virtual"].error = RunFailed("no luck")
     app([*words, "--out", "data"], standalone_mode=False)
-    assert capsys.readouterr().err.splitlines()[-1] == f"1 of 6 runs failed; {again} measures them again"
+    assert capsys.readouterr().err.splitlines()[-1] == f"1 of 6 runs failed; {again} measures it again"
     app([*resume, "--out", "data"], standalone_mode=False)
     assert "failed" not in capsys.readouterr().err
 

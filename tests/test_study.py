@@ -745,7 +745,7 @@ def test_a_reproduction_that_is_interrupted_while_it_draws_says_what_is_kept(
 
     monkeypatch.setattr(sweep, "_measure", lambda *_, **__: dataset)
     monkeypatch.setattr("brobust.report.study.draw", interrupted)
-    with pytest.raises(Interrupted, match=r"interrupted; 4 of 4 runs are in .*/data; go on with the same command"):
+    with pytest.raises(Interrupted, match=r"interrupted; .*/data has 4 of 4 runs; go on with the same command"):
         sweep.reproduce(str(tmp_path / "study.toml"), scale=Scale.SMOKE, out=tmp_path)
 
 
@@ -908,7 +908,7 @@ def test_a_figure_alone_does_not_replace_claims_and_report_of_more_figures(
 def test_a_sweep_says_what_it_takes_measures_it_and_goes_on(brobust: Brobust, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     planned = brobust("sweep", "study.toml", "--out", "data", "--dry-run")
-    assert planned.stdout.startswith("8 runs of 4 cells; they take about ") and not (tmp_path / "data").exists()
+    assert planned.stdout.startswith("8 runs of 4 cells, about ") and not (tmp_path / "data").exists()
     done = brobust("sweep", "study.toml", "--scale", "smoke", "--out", "data", "--json")
     assert done.returncode == 0, done.stderr
     assert len(json_lines(done.stdout)) == 4

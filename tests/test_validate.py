@@ -121,7 +121,7 @@ def test_the_figure_names_every_kernel_and_the_runs_of_every_cell() -> None:
     both = [rows(1.0, 1.0), rows(1.0, 1.0, 1.0).with_columns(kernel=pl.lit("debian-6.1"))]
     cells = pl.concat([agreement.compare(one, one) for one in both])
     said = drawing.caption(cells, agreement.agreement(cells), "vm")
-    assert said.startswith("Medians of 2-3 runs per cell, debian-6.1 and debian-6.12 on vm;")
+    assert said.startswith("Medians of each cell's runs (n = 2-3), debian-6.1 and debian-6.12 on vm;")
 
 
 @pytest.mark.filterwarnings("error")
@@ -159,7 +159,7 @@ def test_settled_leaves_out_the_beginning() -> None:
 def test_table_and_figure(tmp_path: Path) -> None:
     cells = agreement.compare(rows(1.0, 2.0), rows(1.1, 2.1))
     found = agreement.agreement(cells)
-    assert "1 cells" in drawing.sentence(found)
+    assert "1 cell:" in drawing.sentence(found)
     table = drawing.render(cells, found, found)
     assert table.row_count == 2
     png, svg = drawing.draw(cells, found, tmp_path)

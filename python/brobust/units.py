@@ -164,6 +164,11 @@ def show_number(number: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def show_count(count: int, noun: str) -> str:
+    """Return a number of things with their noun, which takes an s unless there is one: 1 cell, 2 cells."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def show_measured(number: float, digits: int = 3) -> str:
     """Return what was measured with so many digits, for people: 1910, where format() has 1.91e+03."""
     return show_number(float(f"{number:.{digits}g}"))

@@ -29,6 +29,11 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Returns a number of things with their noun: 1 thread, 2 threads.
+pub fn show_count(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 fn split(text: &str, what: &str, example: &str) -> Result<(f64, String), String> {
     let trimmed = text.trim();
     let end = trimmed.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(trimmed.len());

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use brobust_host::namespaces::{every, what_helps, Found, Name, Namespace, NotEntered};
-use brobust_host::{reason, without_numbers};
+use brobust_host::{reason, units, without_numbers};
 use brobust_sockdiag::SockDiag;
 use nix::unistd::geteuid;
 
@@ -30,7 +30,8 @@ impl Namespaces {
             Namespaces::All => {
                 let Found { namespaces, hidden } = every();
                 let why = format!("are hidden from us: seeing them takes CAP_SYS_PTRACE{}", what_helps(geteuid()));
-                let unseen = (hidden > 0).then(|| format!("the network namespaces of {hidden} process(es) {why}"));
+                let processes = units::show_count(hidden, "process", "processes");
+                let unseen = (hidden > 0).then(|| format!("the network namespaces of {processes} {why}"));
                 return (namespaces, unseen.into_iter().collect());
             }
         };

@@ -14,6 +14,7 @@ from brobust.analysis.axes import AXES, axis_value, cell_phrase, heading, in_ord
 from brobust.dataset import Dataset
 from brobust.errors import BadInput
 from brobust.scenario.differences import several
+from brobust.units import show_count
 
 # Axes on which the two datasets may differ: they are what is compared.
 BETWEEN = ("kernel", "accelerator")
@@ -78,7 +79,7 @@ def _left_out(frames: Sequence[pl.DataFrame], axes: Sequence[str]) -> Iterator[s
         if not alone.is_empty():
             row, count = alone.row(0, named=True), alone.select(axes).n_unique()
             cell = cell_phrase(alone, varying, [row[axis] for axis in varying])
-            yield f"only {name} has results of {count} cell(s), which are not compared; the first: {cell}"
+            yield f"only {name} has results of {show_count(count, 'cell')}, left out here; the first: {cell}"
 
 
 def _of_each(first: Dataset, second: Dataset) -> tuple[tuple[pl.DataFrame, pl.DataFrame], list[str]]:

@@ -11,6 +11,7 @@ import typer
 
 from brobust.cli import output
 from brobust.errors import BadInput
+from brobust.units import show_count
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,12 +52,12 @@ def compare(
             if shown:
                 Console().print_whole(_table(shown))
             listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-            print(f"{len(cells)} cells: {listed}")
+            print(f"{show_count(len(cells), 'cell')}: {listed}")
             if failed := datasets[1].runs().filter(outcome="failed")["run"].n_unique():
-                print(f"{failed} run(s) of B failed, and carried nothing")
+                print(f"{show_count(failed, 'run')} of B failed, and carried nothing")
             for name, dataset in zip("AB", datasets, strict=True):
                 if unfaithful := dataset.runs().filter(outcome="unfaithful")["run"].n_unique():
-                    print(f"{unfaithful} run(s) of {name} {UNFAITHFUL}")
+                    print(f"{show_count(unfaithful, 'run')} of {name} {UNFAITHFUL}")
         for sentence in comparison.left_out:
             Console(stderr=as_json).print(sentence, soft_wrap=True, highlight=False)
     if counts[comparing.WORSE]:

@@ -12,6 +12,7 @@ from brobust import _core
 from brobust.cli import output
 from brobust.cli.options import listed
 from brobust.errors import BadInput
+from brobust.units import show_count
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Case = Annotated[list[str] | None, typer.Option(help="Use only this case; may be repeated.")]
@@ -56,7 +57,8 @@ def compare(
         differ += result.difference is not None
         text = f"{result.first} and {result.second}, {result.case}: {result.difference}"
         _print(as_json, result, text if result.difference is not None else None, differ)
-    _end(as_json, f"{len(pairs) * len(names)} comparisons in {len(names)} cases, {differ} differ", differ)
+    done = f"{show_count(len(pairs) * len(names), 'comparison')} in {show_count(len(names), 'case')}"
+    _end(as_json, f"{done}, {_differ(differ)}", differ)
 
 
 def replay(
@@ -94,12 +96,14 @@ def replay(
     for result in _counted(calls.replay(names, chosen, backend, {"kernel": kernel}), len(chosen) * len(names)):
         differ += result.differences
         total += result.calls
-        found = f"{result.differences} of {result.calls} differ, {result.lost} records did not fit"
+        lost = f"{show_count(result.lost, 'record')} did not fit"
+        found = f"different: {result.differences} of {show_count(result.calls, 'call')}; {lost}"
         text = f"{result.control}, {result.case}: {found}; {result.first or ''}"
         _print(as_json, result, text if result.differences or result.lost else None, differ)
     why = "; cc/ has changed since the C in this process was compiled: `make setup` compiles it again"
     why = why if differ and calls.is_older_than_cc() else ""
-    _end(as_json, f"{total:,} calls of {len(chosen)} controls in {len(names)} cases, {differ} differ{why}", differ)
+    of = f"{show_count(len(chosen), 'control')} in {show_count(len(names), 'case')}"
+    _end(as_json, f"{total:,} calls of {of}, {_differ(differ)}{why}", differ)
 
 
 def shadow(
@@ -127,9 +131,15 @@ def shadow(
     for result in _counted(shadows.compare(names, chosen, {"kernel": kernel}), len(chosen) * len(names)):
         differ += result.differences
         acks += result.acks
-        text = f"{result.control}, {result.case}: {result.differences} of {result.calls} differ; first: {result.first}"
+        found = f"different: {result.differences} of {show_count(result.calls, 'call')}"
+        text = f"{result.control}, {result.case}: {found}; first: {result.first}"
         _print(as_json, result, text if result.differences else None, differ)
-    _end(as_json, f"{acks:,} ACKs in {len(names)} cases, {differ} calls differ", differ)
+    _end(as_json, f"{acks:,} ACKs in {show_count(len(names), 'case')}, {_differ(differ)}", differ)
+
+
+def _differ(count: int) -> str:
+    """Return how many comparisons or calls differ, as the end of a sentence."""
+    return f"{count} differs" if count == 1 else f"{count} differ"
 
 
 def _chosen(case: list[str] | None, quick: bool, every: Iterable[str], few: Iterable[str]) -> list[str]:

@@ -21,6 +21,7 @@ from brobust.kernel_patch.compiling import Compiled
 from brobust.kernel_patch.repairs import KEPT, ROBUST
 from brobust.kernel_patch.series import Patch
 from brobust.kernels import vm as vm_kernels
+from brobust.units import show_count
 
 
 def patch(
@@ -147,7 +148,8 @@ def _print(
         if change.repaired_already:
             write(f"{what}: already repaired, nothing to do")
         elif check:
-            write(f"{what}: the repair applies, {change.count('+')} lines added, {change.count('-')} removed")
+            added = show_count(change.count("+"), "line")
+            write(f"{what}: the repair applies, {added} added, {change.count('-')} removed")
         elif not show:
             write(f"{what}: repaired\n{change.stat}")
             for line in change.explanation:
@@ -155,7 +157,7 @@ def _print(
     if sentence:
         write(sentence)
     if compiled is not None:
-        warned = f", {len(compiled.warnings)} warnings" if compiled.warnings else ", no warnings"
+        warned = f", {show_count(len(compiled.warnings), 'warning') if compiled.warnings else 'no warnings'}"
         write(
             f"compiled {', '.join(compiled.objects)} for Linux {compiled.release} in {compiled.seconds:.0f} s{warned}"
         )

@@ -107,7 +107,7 @@ def _kept(grid: Grid, dataset: Dataset, go_on: str | None) -> tuple[str | None, 
     how = go_on or _resume(dataset)
     if not done and dataset.discard_if_empty():
         return None, how
-    return f"{done} of {len(grid.runs())} runs are in {dataset.directory}", f"go on with {how}"
+    return f"{dataset.directory} has {done} of {units.show_count(len(grid.runs()), 'run')}", f"go on with {how}"
 
 
 def _resume(dataset: Dataset) -> str:
@@ -172,7 +172,7 @@ def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:
             carried = f"{units.show_measured(medians[first.hash], 6)} Mbit/s"
             if number := failed.filter(scenario=first.hash).height:
                 carried += f" (runs that failed, which carried nothing: {number})"
-        others = f"; and {len(slow) - 1} other(s)" if len(slow) > 1 else ""
+        others = f"; and {units.show_count(len(slow) - 1, 'other')}" if len(slow) > 1 else ""
         raise NoSuccess(f"--at-least: less than {units.show_rate(bound)}: {first.describe()} carried {carried}{others}")
 
 

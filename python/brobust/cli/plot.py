@@ -13,6 +13,7 @@ from brobust import extras, files
 from brobust.cli import output
 from brobust.errors import BadInput, BrobustError
 from brobust.lazily import pl
+from brobust.units import show_count
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
@@ -62,8 +63,8 @@ def _lacking(dataset: Dataset) -> str | None:
     left = asked - dataset.runs().filter(pl.col("outcome") != "failed")["run"].n_unique()
     if left <= 0:
         return None
-    go_on = f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}` measures them"
-    return f"{left} of the series' {asked} runs are missing or failed, and not drawn; {go_on}"
+    go_on = f"`brobust run --resume --out {shlex.quote(str(dataset.directory))}` completes them"
+    return f"not drawn, since missing or failed: {left} of the series' {show_count(asked, 'run')}; {go_on}"
 
 
 def draw(dataset: Dataset, x: str | None, directory: Path, value: str = THROUGHPUT) -> None:

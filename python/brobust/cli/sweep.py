@@ -16,6 +16,7 @@ from brobust.cli.options import jobs_option, without_option
 from brobust.errors import BadInput
 from brobust.scenario.fields import FIELDS
 from brobust.study import Scale, papers
+from brobust.units import show_count
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -313,12 +314,13 @@ def _measure(
         check_builds(grid, dataset, is_complete=not left)  # before the dataset grows
         if not dry_run and before.with_all_of(grid) is not before:
             dataset.grow(grid.with_all_of(before))
+    cells = show_count(len(grid.scenarios), "cell")
     if left:
         seconds = expected_time.expected_seconds(left, dataset, jobs)
         about = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-        text = f"{len(left)} runs of {len(grid.scenarios)} cells; they take about {about} on this machine"
+        text = f"{show_count(len(left), 'run')} of {cells}, about {about} on this machine"
     else:
-        text = f"nothing is left to measure: {directory} holds all runs of these {len(grid.scenarios)} cells"
+        text = f"nothing is left to measure: {directory} holds all runs of {cells}"
     Console(stderr=not dry_run).print(text, soft_wrap=True, highlight=False)
     if dry_run:
         return None

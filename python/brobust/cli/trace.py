@@ -10,6 +10,7 @@ import typer
 
 from brobust import extras, files
 from brobust.errors import BadInput, printable
+from brobust.units import show_count
 
 DATASET = Annotated[Path, typer.Argument(metavar="DIR", help="A dataset directory that `brobust run` wrote.")]
 RUN = Annotated[
@@ -92,4 +93,5 @@ def trace(
 
 
 def _say(out: Path, what: str, counts: Mapping[str, int]) -> None:
-    print(printable(f"{out}: {what}, {', '.join(f'{number} {name}' for name, number in counts.items())}"))
+    listed = [show_count(number, name.removesuffix("s")) for name, number in counts.items()]
+    print(printable(f"{out}: {what}, {', '.join(listed)}"))

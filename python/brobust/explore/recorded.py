@@ -9,7 +9,7 @@ import polars as pl
 
 from brobust.dataset.recordings import SOCKET, Sweeps, stretches
 from brobust.errors import BadInput
-from brobust.units import show_measured
+from brobust.units import show_count, show_measured
 from brobust.watch import CAUSES, MEANINGS
 
 MAX_SOCKETS = 300
@@ -73,5 +73,5 @@ def _sentences(flow: pl.DataFrame) -> list[str]:
     short = flow.filter(_is_short() & pl.col("why").is_not_null())
     if not short.is_empty():
         why, times = short["why"].value_counts(sort=True, name="times").row(0)
-        said.append(f"Meanwhile, in {times} of {short.height} sweeps: {why}")
+        said.append(f"Meanwhile, in {times} of {show_count(short.height, 'sweep')}: {why}")
     return said

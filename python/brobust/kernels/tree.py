@@ -15,6 +15,7 @@ from brobust.kernels import our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import version_of
 from brobust.kernels.toolchain import BuildFailed, Log, Progress, environment, log_of
+from brobust.units import show_count
 
 USUAL_OBJECTS = 750  # the number of files that are compiled for the default kernel, until a build has counted them
 
@@ -185,7 +186,7 @@ def options_lacking(wanted: Sequence[str], config: str) -> list[str]:
 def compile_kernel(tree: Path, name: str, log: Log, progress: Progress) -> int:
     """Compile the kernel, and return how many files were compiled."""
     jobs = len(os.sched_getaffinity(0))
-    progress.phase(f"compiling with {jobs} jobs")
+    progress.phase(f"compiling with {show_count(jobs, 'job')}")
     total = max((one.objects for one in virtual_kernels.available() if one.name == name), default=USUAL_OBJECTS)
     done = 0
     # All names in the tree are relative. The map covers options that write whole paths nevertheless.

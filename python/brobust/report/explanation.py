@@ -9,6 +9,7 @@ from typing import Any
 from brobust import files
 from brobust.analysis.cells import FULL
 from brobust.analysis.explain import DECIDE, GAIN, Explanation
+from brobust.units import show_count
 from brobust.units import show_measured as show
 
 # The causes, as the subject of a sentence.
@@ -38,7 +39,7 @@ def _carried(found: Explanation) -> Iterator[str]:
         took = (
             "most had no answer" if found.request_ms is None else f"they took {show(found.request_ms)} ms in the median"
         )
-        yield f"The run's programs asked {found.requests} times, and {took}."
+        yield f"The run's programs asked {show_count(found.requests, 'time')}, and {took}."
 
 
 def _cause(found: Explanation) -> str:
@@ -85,9 +86,11 @@ SHOWN: dict[str, Any] = {
         )
     ),
     "work": lambda sign: f"it was busy for {sign['busy']:.0%} of the run",
-    "loss": lambda sign: f"{sign['packets']:.0f} packets, {sign['part']:.2%}, were lost although there was room",
+    "loss": lambda sign: (
+        f"the path lost {show_count(round(sign['packets']), 'packet')}, {sign['part']:.2%}, although there was room"
+    ),
     "buffer": lambda sign: (
-        f"{sign['packets']:.0f} packets found "
+        f"{show_count(round(sign['packets']), 'packet')} found "
         + ("that of one of the two" if sign["bytes"] is None else f"its {files.size(sign['bytes'])}")
         + (f", {show(sign['bdp'], 2)} BDP," if sign["bdp"] else "")
         + " full"
@@ -104,7 +107,8 @@ def _how(found: Explanation) -> Iterator[str]:
     if found.pacing_rate_mbps is not None:
         yield f"What limits it now is its own pacing rate, {show(found.pacing_rate_mbps)} Mbit/s in the median."
     elif found.cwnd_packets is not None:
-        yield f"What limits it now is its congestion window, {found.cwnd_packets:.0f} packets in the median."
+        packets = show_count(round(found.cwnd_packets), "packet")
+        yield f"What limits it now is its congestion window, {packets} in the median."
 
 
 def _of_cpu(found: Explanation) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import plotext
 import polars as pl
 
-from brobust import files
+from brobust import files, units
 from brobust.analysis import confidence, metrics, summary
 from brobust.analysis.axes import CONTENDED, NAMED, VALUES, axis_phrase, cell_phrase, in_order, natural
 from brobust.analysis.cells import undisturbed_with_every_schedule
@@ -464,5 +464,5 @@ def caption(
         points = _of_medians(n, measured.group_by(cell).len()["len"].to_list(), *drawn_as)
     conditions = "; ".join(filter(None, [", ".join(fixed), f"{seconds} s per run"]))
     return f"{conditions}. {points}. {where}, {summary.kernels(runs)}" + (
-        f"; {unfaithful} runs unfaithful." if unfaithful else "."
+        f"; {units.show_count(unfaithful, 'run')} unfaithful." if unfaithful else "."
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from brobust.dataset import Dataset
 from brobust.lazily import pl
+from brobust.units import show_count
 
 MAX_RUNS = 3  # with more, what they printed is only in the dataset
 THROUGH = 0.9  # part of a run: a program that ended earlier did not end with it
@@ -34,7 +35,7 @@ def shown(dataset: Dataset) -> Iterator[str]:
             for stream in ("stdout", "stderr"):
                 lines = program[stream].splitlines()
                 if len(lines) > MAX_LINES:
-                    yield f"  {stream}: ... ({len(lines) - MAX_LINES} lines before)"
+                    yield f"  {stream}: ... ({show_count(len(lines) - MAX_LINES, 'line')} before)"
                 yield from (f"  {stream}: {_cut(line)}" for line in lines[-MAX_LINES:])
 
 
@@ -64,8 +65,8 @@ def _short(programs: pl.DataFrame, runs: pl.DataFrame) -> Iterator[str]:
     ended = programs.join(durations, on="run").filter(pl.col("ended_s").is_between(0, THROUGH * pl.col("duration_s")))
     if count := ended["run"].n_unique():
         yield (
-            f"programs of {count} run(s) ended before {THROUGH:.0%} of the run had passed, and Mbit/s is over all of "
-            "it; how long they took: ended_s of the table programs"
+            f"programs of {show_count(count, 'run')} ended before {THROUGH:.0%} of the run had passed, and Mbit/s is "
+            "over all of it; how long they took: ended_s of the table programs"
         )
 
 

@@ -298,7 +298,7 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
         canvas.legend(legend.values(), legend, handlelength=plot.DASHES, **place)
         canvas.supylabel(f"part of all packets: {height}", fontsize=9)
         count = plot.runs_of_a_cell(runs, CELL)
-        caption = f"{heading}. All packets of the n = {count} runs of each cell. {_where(evidence)}"
+        caption = f"{heading}. All packets of all runs of each cell (n = {count}). {_where(evidence)}"
         return plot.save(canvas, file, caption, label)
 
 
@@ -337,7 +337,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
         beside = plot.names_beside(labels, canvas.get_figwidth(), font=8)
         canvas.legend(handles, labels, loc="outside upper center", ncols=beside, fontsize=8)
         count = plot.runs_of_a_cell(runs, cells)
-        caption = f"{heading}. A dot is a cell: medians of n = {count} runs. {_where(evidence)}"
+        caption = f"{heading}. A dot is a cell: medians of its runs (n = {count}). {_where(evidence)}"
         return plot.save(canvas, file, caption)
 
 

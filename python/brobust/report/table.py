@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
+from brobust import units
 from brobust.analysis import summary
 from brobust.analysis.axes import TEXT, axis_value, heading
 from brobust.lazily import pl
@@ -69,7 +70,7 @@ def _unanswered(table: pl.DataFrame) -> str:
     hide them."""
     asked, answered = (int(table.unique("run")[name].sum()) for name in ("requests", "requests_answered"))
     left = asked - answered
-    return f"; {left} of {asked} requests were not answered, and count as the slowest" if left else ""
+    return f"; requests without an answer, which count as the slowest: {left} of {asked}" if left else ""
 
 
 def _shares(got: Sequence[float | None]) -> str:
@@ -85,11 +86,11 @@ def _caption(table: pl.DataFrame) -> str:
         text += "; of flows that all have a size over the time until the last has ended"
         sized = table.filter((pl.col("outcome") != "failed") & pl.col("flow_bytes").is_not_null())["completion_ms"]
         if 0 < sized.count() < len(sized):
-            text += f"; completion: of the {sized.count()} of {len(sized)} flows that were through"
+            text += f"; completion: of the flows that were through, {sized.count()} of {len(sized)}"
     if table["sender"].n_unique() > 1:
         text += "; share got: each sender's, other columns of the CPU: that of the first flow"
     text += _unanswered(table)
     if "unfaithful" in set(table["outcome"]):
         text += f"; (k!): k of them {UNFAITHFUL}"
     text = "; ".join([text, *summary.versions(table)])
-    return text + (f"; {failed} run(s) failed and are left out" if failed else "")
+    return text + (f"; without {units.show_count(failed, 'run')} that failed" if failed else "")

@@ -179,7 +179,7 @@ class _Trace:
                 "throughput", "Mbit/s", over_time["time_s"] + flow["start_s"], over_time["throughput_mbps"], track
             )
             points += over_time.height
-        counts = {"timeslices": slices, "packets": packets.height, "samples": samples, "throughput": points}
+        counts = {"timeslices": slices, "packets": packets.height, "samples": samples, "throughput points": points}
         return counts if rows["traffic"][0] == "brobust" else {**counts, "calls": self._calls()}
 
     def _timeslices(self) -> int:

@@ -15,6 +15,7 @@ from brobust.cc import names as cc_names
 from brobust.host.machine import public_release
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
+from brobust.units import show_count
 
 
 def render(cells: pl.DataFrame, found: Agreement, settled: Agreement, backend: str = "vm") -> Table:
@@ -116,8 +117,8 @@ def sentence(found: Agreement, backend: str = "vm") -> str:
     """Return in one sentence how far the two agree."""
     of_median, of_p90 = found.aims
     return (
-        f"|ln(virtual / {backend})| of the throughput over {found.cells} cells: median {found.median:.3f} "
-        f"(aim {of_median:g}), 90th percentile {found.p90:.3f} (aim {of_p90:g})"
+        f"|ln(virtual / {backend})| of the throughput over {show_count(found.cells, 'cell')}: "
+        f"median {found.median:.3f} (aim {of_median:g}), 90th percentile {found.p90:.3f} (aim {of_p90:g})"
     )
 
 
@@ -158,6 +159,6 @@ def caption(cells: pl.DataFrame, found: Agreement, backend: str) -> str:
     runs = "-".join(dict.fromkeys([str(cells["n"].min()), str(cells["n"].max())]))
     kernels = " and ".join(cells["kernel"].unique().sort())
     return (
-        f"Medians of {runs} runs per cell, {kernels} on {backend}; grey: within 20 %. "
+        f"Medians of each cell's runs (n = {runs}), {kernels} on {backend}; grey: within 20 %. "
         f"|ln ratio|: median {found.median:.3f}, 90th percentile {found.p90:.3f}"
     )

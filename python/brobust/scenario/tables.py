@@ -133,16 +133,17 @@ class Path(Table):
 
     def _broken_rules_of_buffer(self) -> Iterator[str]:
         policer = self.buffer_bytes == 0 and self.burst_bytes > 0
+        have = units.show_count(self.buffer_bytes, "byte")
         if self.buffer_bytes < 2 * units.FRAME_BYTES and not policer and self.buffer.unit == "bdp":
             shortest = units.show_time(VIRTUAL_MIN_RTT)
             also = f"; an RTT in virtual time is at least {shortest}" if self.rtt < VIRTUAL_MIN_RTT else ""
             yield (
-                f"buffer {self.buffer} is {self.buffer_bytes} bytes with {units.show_rate(self.bandwidth)} and RTT "
+                f"buffer {self.buffer} is {have} with {units.show_rate(self.bandwidth)} and RTT "
                 f"{units.show_time(self.rtt)}, less than two packets; give buffer 3028B or more, or a longer RTT{also}"
             )
         elif self.buffer_bytes < 2 * units.FRAME_BYTES and not policer:
             yield (
-                f"buffer {self.buffer} is {self.buffer_bytes} bytes on this path, less than two packets; "
+                f"buffer {self.buffer} is {have} on this path, less than two packets; "
                 "give at least 3028B, or 0B with a burst for a policer"
             )
 
@@ -151,8 +152,8 @@ class Path(Table):
         if self.second_bandwidth is None or size is None:
             return
         if not 2 * units.FRAME_BYTES <= size <= units.MAX_BUFFER_BYTES:
-            largest = units.show_size(units.MAX_BUFFER_BYTES)
-            yield f"second_buffer {self.second_buffer} is {size} bytes on this path; give 3028B to {largest}"
+            have, largest = units.show_count(size, "byte"), units.show_size(units.MAX_BUFFER_BYTES)
+            yield f"second_buffer {self.second_buffer} is {have} on this path; give 3028B to {largest}"
         if self.second_buffer.unit == "sp":
             yield f"second_buffer {self.second_buffer}: packets come there one by one; give bytes, bdp or frames (p)"
         if self.aqm.name != "none":
@@ -161,8 +162,9 @@ class Path(Table):
 
     def _broken_rules_of_burst(self) -> Iterator[str]:
         if self.burst.amount > 0 and self.burst_bytes < units.FRAME_BYTES:
+            have = units.show_count(self.burst_bytes, "byte")
             yield (
-                f"burst {self.burst} is {self.burst_bytes} bytes on this path, less than a packet; give at least "
+                f"burst {self.burst} is {have} on this path, less than a packet; give at least "
                 f"{units.FRAME_BYTES}B, or 0B for none"
             )
         if self.burst_bytes and self.aqm.name != "none":

@@ -35,7 +35,8 @@ def stop(given: str, scenario: Scenario) -> Stop:
     if name == "bottleneck" and scenario.path.aqm.name == "none":
         raise BadInput("--gdb: the bottleneck is a kernel only with --aqm; give a sender or the receiver")
     if name.startswith("sender") and int(match[1] or 1) > scenario.sender_count:
-        raise BadInput(f"--gdb: {name} is not there; the scenario has {scenario.sender_count} sender(s)")
+        senders = units.show_count(scenario.sender_count, "sender")
+        raise BadInput(f"--gdb: {name} is not there; the scenario has {senders}")
     try:
         time = units.nanoseconds(when)
     except ValueError as error:

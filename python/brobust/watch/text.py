@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from brobust import watch
+from brobust.units import show_count
 from brobust.watch import CAUSES, CPU_LIMITED, MEANINGS, Flow, formatted
 from brobust.watch.history import Followed, History
 
@@ -69,9 +70,10 @@ def flow_and_cause(flow: Flow) -> Text:
 def evidence(flow: Flow) -> list[tuple[str, str]]:
     """Return the evidence for a socket's cause, as pairs of a name and a sentence."""
     source = "from BBR's own estimates" if flow["bdp_source"] == "bbr" else "from delivery rate x min RTT"
+    samples = show_count(flow["samples"], "sample")
     deficit = f"less than 1 BDP in flight in {{:.0%}} of the {flow['could_send']} samples in which it could send"
     return [
-        ("rate", f"{flow['rate_mbps']:.2f} Mbit/s acknowledged, {flow['samples']} samples in {flow['seconds']:.1f} s"),
+        ("rate", f"{flow['rate_mbps']:.2f} Mbit/s acknowledged, {samples} in {flow['seconds']:.1f} s"),
         ("pacing rate", formatted(flow["pacing_rate_mbps"], "{:.2f} Mbit/s, latest")),
         ("keeps pace", formatted(flow["paced_share"], "acknowledged {:.0%} of what pacing would have sent")),
         ("delivery rate", f"{flow['delivery_rate_mbps']:.2f} Mbit/s, latest"),
@@ -130,7 +132,8 @@ def history_lines(history: History, width: int) -> Table:
         drawn = bars(values, sweeps_per_bar, full or max(known, default=0.0) or 1.0)
         table.add_row(name, Text(drawn, "cyan"), extent)
     each = "one sweep per bar" if sweeps_per_bar == 1 else f"{sweeps_per_bar} sweeps per bar"
-    table.add_row("", Text(f"{each}, newest on the right", style="dim"), Text(f"{len(points)} sweeps", style="dim"))
+    count = show_count(len(points), "sweep")
+    table.add_row("", Text(f"{each}, newest on the right", style="dim"), Text(count, style="dim"))
     return table
 
 

@@ -259,7 +259,10 @@ impl Request {
     /// Returns in a few words what is done to the threads.
     pub fn describe(&self) -> String {
         match self.driver {
-            Driver::Competitor => format!("beside {} busy process(es) of nice {}", self.competitors, self.options.nice),
+            Driver::Competitor => {
+                let processes = units::show_count(self.competitors as usize, "busy process", "busy processes");
+                format!("beside {processes} of nice {}", self.options.nice)
+            }
             Driver::Replay => format!("off its CPU as in {}", printable(self.recording())),
             driver => {
                 let (share, name) = (general(self.share, 4), driver.name());
@@ -368,7 +371,8 @@ mod tests {
             of("--share 50% --driver quota").describe(),
             "0.5 of a CPU, 10 ms in every 20 ms, in slices that the kernel chooses (quota)"
         );
-        assert_eq!(of("--driver competitor --share 33.3%").describe(), "beside 2 busy process(es) of nice 0");
+        assert_eq!(of("--driver competitor --share 50%").describe(), "beside 1 busy process of nice 0");
+        assert_eq!(of("--driver competitor --share 33.3%").describe(), "beside 2 busy processes of nice 0");
         let burner = of("--driver burner --share 40% --timeslice 20ms --phase out");
         assert_eq!((burner.period_ns(), burner.off_ns()), (50_000_000, Some(30_000_000)));
         assert_eq!(of("--driver competitor --competitors 3 --nice -5").options.nice, -5);

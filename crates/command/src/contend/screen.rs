@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use brobust_host::printable;
+use brobust_host::{printable, units};
 
 use super::report::{Histogram, Report, Row};
 use crate::output::{self, Align};
@@ -52,8 +52,9 @@ impl Screen {
             }
         }
         let Some(out) = &end.out else { return Ok(()) };
-        let (out, count, elapsed) = (printable(out), report.threads.len(), report.elapsed_s);
-        output::line(&format!("{out}: {count} threads, {elapsed:.1} s, by {}", end.recorded_by))
+        let (out, elapsed) = (printable(out), report.elapsed_s);
+        let threads = units::show_count(report.threads.len(), "thread", "threads");
+        output::line(&format!("{out}: {threads}, {elapsed:.1} s, by {}", end.recorded_by))
     }
 
     /// Puts these lines in the place of those that were drawn before.

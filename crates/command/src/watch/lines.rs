@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brobust_host::printable;
+use brobust_host::{printable, units};
 use brobust_watch::{BdpSource, Cause, FlowReport, HostLoad, Owner, SweepReport};
 
 /// What the columns of the sockets' lines are called, with their units.
@@ -44,8 +44,8 @@ fn summary(sweep: &SweepReport) -> String {
         .map(|(cause, number)| format!("{number} {}", cause.name()))
         .collect();
     let causes = if causes.is_empty() { "none".to_owned() } else { causes.join(", ") };
-    let sockets = if sweep.sockets == 1 { "socket" } else { "sockets" };
-    let mut line = format!("{} {sockets}: {causes}; {}", sweep.sockets, of_host(&sweep.host));
+    let sockets = units::show_count(sweep.sockets, "socket", "sockets");
+    let mut line = format!("{sockets}: {causes}; {}", of_host(&sweep.host));
     if let Some(why) = &sweep.why {
         let _ = write!(line, "; cpu-limited: {why}");
     }
