@@ -131,7 +131,46 @@ def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
         assert f"  {option}" in said or f" / {option}" in said
     assert [line for line in said.splitlines() if len(line) > 80] == []
     headings = [line.removesuffix(":") for line in said.splitlines() if re.fullmatch(r"\w.*:", line)]
-    assert headings == ["Arguments", *PANELS, "Options"]
+    assert headings == ["Arguments", *PANELS, "Options", "Examples"]
+
+
+OURS = [
+    *(name for name in COMMANDS if name not in ("watch", "contend", "kernel", "quic", "cc")),
+    "kernel build", "kernel list", "kernel patch", "quic build", "quic list",
+    *(f"cc {command.name or command.callback.__name__}" for command in cc.app.registered_commands if command.callback),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", OURS)
+def test_help_is_written_for_people(brobust: Brobust, command: str) -> None:
+    """A value is called by a word in capitals or by its choices, not by its type in Python; and all fits a terminal."""
+    said = brobust(*command.split(), "--help").stdout
+    usage, _, rest = said.partition("\n")
+    assert re.fullmatch(
+        rf"Usage: brobust {command} \[OPTIONS\]( \[?[A-Z][\w.|]*\]?(\.\.\.)?)*", usage.replace(".toml", "")
+    )
+    assert [one for one in re.findall(r"<([^>]*)>", rest) if "|" not in one] == []
+    assert "<=x" not in rest and [line for line in said.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("lab --help", "No such command 'lab'; `brobust --help` says what there is"),
+        ("kernel", "Usage: brobust kernel"),
+        ("kernel none", "No such command 'none'; `brobust kernel --help` says what there is"),
+        ("swep", "No such command 'swep'. Did you mean 'sweep'?"),
+        ("compare a", "Missing argument 'B'; `brobust compare --help` says what there is"),
+        ("explain a --flow one", "Invalid value for '--flow': give a whole number (given: one)"),
+        ("compare a b --tolerance much", "Invalid value for '--tolerance': give a number (given: much)"),
+        ("compare a b --tolerance -1", "Invalid value for '--tolerance': give 0 or more (given: -1"),
+        ("explore --port 70000", "Invalid value for '--port': give 65535 or less (given: 70000)"),
+        ("docs tutoria", "'tutoria' is no page of the documentation; did you mean tutorial?"),
+    ],
+)
+def test_words_that_are_refused_are_answered_with_what_may_be_said(brobust: Brobust, words: str, said: str) -> None:
+    done = brobust(*words.split())
+    assert done.returncode == 2 and said in done.stderr
 
 
 def test_every_flag_of_the_page_on_scenarios_is_a_flag_of_the_command(brobust: Brobust) -> None:

@@ -155,7 +155,7 @@ REFUSED = {
     "explain nowhere": "nowhere",
     "explore nowhere": "nowhere",
     "compare nowhere runs": "nowhere",
-    "compare runs runs --tolerance 7": "'--tolerance': Input should be less than or equal to 1 (given: 7",
+    "compare runs runs --tolerance 7": "'--tolerance': give 1 or less (given: 7",
     "report nowhere": "nowhere",
     "doctor --dry-run": "--clean",
     "docs nowhere": "'nowhere'",

@@ -32,6 +32,12 @@ from brobust.files import why_not_written
 SHOW_WARNING = warnings.showwarning
 INTERRUPTED = 130
 
+# What pydantic says of a value of an option, as a user would say it.
+_IN_OUR_WORDS = {
+    "int_parsing": "give a whole number", "float_parsing": "give a number",
+    "less_than_equal": "give {le:g} or less", "greater_than_equal": "give {ge:g} or more",
+}  # fmt: skip
+
 # The line of each command in `brobust --help`, which is the first paragraph of its own help.
 COMMANDS = {
     "run": "Measure throughput under CPU contention.",
@@ -40,7 +46,7 @@ COMMANDS = {
     "explain": "Say in about five sentences, with numbers, what limits a flow of a run.",
     "explore": "Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real "
     "run.",
-    "demo": "Take the CPU away from a sender of cubic, bbr, bbr_steady, and draw what is left of its throughput.",
+    "demo": "Take the CPU away from senders of cubic, bbr and bbr_steady, and draw what is left of their throughput.",
     "sweep": "Measure all cells of a study's grids, repeated and shuffled. Runs that the dataset holds are not "
     "repeated.",
     "reproduce": "Measure a paper's figures again, or a study of your own, draw them, decide the claims, and write an "
@@ -68,7 +74,9 @@ def _command(name: str, line: str) -> TyperCommand:
 app = typer.Typer(
     name="brobust",
     cls=group_of([_command(name, line) for name, line in COMMANDS.items()]),
-    help="Measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.",
+    help="Measure, explain, detect and repair TCP BBR's collapse when the sender's CPU is taken away.\n\n"
+    "Begin with `brobust demo --backend virtual`, which takes ten seconds. `brobust COMMAND --help` says more of a "
+    "command, and `brobust docs` opens the documentation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # importing rich takes longer than everything else that the help needs
@@ -92,7 +100,11 @@ def _version(requested: bool) -> None:
 @app.callback()
 def _global(
     version: bool = typer.Option(
-        False, "--version", help="Print what brobust is and brings, with versions.", callback=_version, is_eager=True
+        False,
+        "--version",
+        help="Print the versions of brobust, its virtual kernels and its datasets, and its BPF controls.",
+        callback=_version,
+        is_eager=True,
     ),
 ) -> None: ...
 
@@ -152,12 +164,19 @@ def _check_words(words: Sequence[str]) -> None:
 def _said(error: TyperException) -> str:
     """Return what typer says of the words. Where pydantic, which converts values for it, refuses one, it names the
     option and what is allowed, and leaves out what was given."""
-    said, of_pydantic = error.format_message(), getattr(error.__cause__, "errors", None)
+    said, context = error.format_message(), getattr(error, "ctx", None)
+    of_pydantic = getattr(error.__cause__, "errors", None)
+    says_no_more = said.endswith(".")  # else it says which command was meant
+    if says_no_more and context is not None and said.startswith(("No such command", "Missing argument")):
+        return f"{said[:-1]}; `{context.command_path} --help` says what there is"
     if of_pydantic is None:
         return said
     (first, *_) = of_pydantic()
-    given = "" if first["type"] == "value_error" else f" (given: {first['input']})"
-    return f"{said.replace('Value error, ', '')}{given}"
+    if first["type"] == "value_error":
+        return said.replace("Value error, ", "")
+    allowed = _IN_OUR_WORDS.get(first["type"], "").format(**first.get("ctx", {}))
+    said = said.replace(first["msg"], allowed) if allowed else said
+    return f"{said} (given: {first['input']})"
 
 
 def _refuse(sentence: str, status: int) -> int:

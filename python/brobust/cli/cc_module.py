@@ -14,7 +14,9 @@ from brobust.kernels import vm as vm_kernels
 
 
 def module(
-    names: Annotated[list[str], typer.Argument(help="Our congestion controls, such as brb_bbr1_robust.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="CONTROL", help="Our congestion controls, such as brb_bbr1_robust.")
+    ],
     kdir: Annotated[
         str | None,
         typer.Option(
@@ -34,7 +36,11 @@ def module(
     ] = None,
 ) -> None:
     """Build congestion controls as kernel modules (NAME.ko), from the same source as the BPF programs, for kernels
-    without BTF."""
+    without BTF.
+
+    Examples:
+      brobust cc module brb_bbr1_robust && sudo insmod brb_bbr1_robust.ko
+    """
     if guest is not None and not (kdir or "").startswith("debian-"):
         raise BadInput("--guest adds the modules to one of Debian's guest kernels; name it with --kdir debian-6.12")
     check_ours(names)

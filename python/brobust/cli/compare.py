@@ -23,7 +23,8 @@ def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="The first dataset, from before a change.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="The second dataset, from after the change.")],
     tolerance: Annotated[
-        float, typer.Option(min=0, max=1, help="Ignore differences up to this fraction of A's median.")
+        float,
+        typer.Option(metavar="FRACTION", min=0, max=1, help="Ignore differences up to this fraction of A's median."),
     ] = 0.05,
     all_cells: Annotated[bool, typer.Option("--all", help="Also show the cells that do not differ.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per cell.")] = False,
@@ -33,6 +34,11 @@ def compare(
     A cell differs if the 95 % confidence interval (bootstrap) of the difference of the medians lies outside the
     tolerance. A comparison needs three runs of the cell in each dataset. A run that failed in B carried nothing. Where
     no cell can be compared, the exit status is 2.
+
+    Examples:
+      brobust run --kernel virtual-6.1 --out before
+      brobust run --kernel virtual-6.12 --out after
+      brobust compare before after --tolerance 0.1
     """
     from brobust.analysis import compare as comparing
     from brobust.dataset import Dataset

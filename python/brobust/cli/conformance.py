@@ -15,22 +15,27 @@ from brobust.errors import BadInput
 from brobust.units import show_count
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
-Case = Annotated[list[str] | None, typer.Option(help="Use only this case; may be repeated.")]
+Case = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Use only this case, of those in --list; may be repeated.")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Use only one case of each kind.")]
 ListCases = Annotated[bool, typer.Option("--list", help="List the cases and exit.")]
 
 
 def compare(
-    first: Annotated[str | None, typer.Argument(help="A congestion control.")] = None,
+    first: Annotated[str | None, typer.Argument(metavar="ONE", help="A congestion control.")] = None,
     second: Annotated[
-        str | None, typer.Argument(help="The congestion control that should send the same packets.")
+        str | None, typer.Argument(metavar="OTHER", help="The congestion control that should send the same packets.")
     ] = None,
     case: Case = None,
     quick: Quick = False,
     list_cases: ListCases = False,
     kernel: Annotated[
         str | None,
-        typer.Option(help="Virtual kernel for both controls, or ONE,OTHER for the first and the second control."),
+        typer.Option(
+            metavar="NAME",
+            help="Virtual kernel for both controls, or two, A,B: A for ONE and B for OTHER. [default: virtual-6.12]",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -38,6 +43,11 @@ def compare(
 
     Without names, compare each of our controls that is meant to be equivalent to one of the kernel's with that one.
     The exit status is 1 if a packet differs.
+
+    Examples:
+      brobust cc compare --quick
+      brobust cc compare bbr brb_bbr1
+      brobust cc compare bbr bbr --kernel virtual-6.1,virtual-6.12
     """
     from brobust.conformance import cases, packets
 
@@ -64,15 +74,22 @@ def compare(
 def replay(
     controls: Annotated[
         list[str] | None,
-        typer.Argument(help="Our congestion controls, such as brb_bbq or brb_bbq:alpha=5ms. [default: all]"),
+        typer.Argument(
+            metavar="CONTROL", help="Our congestion controls, such as brb_bbq or brb_bbq:alpha=5ms. [default: all]"
+        ),
     ] = None,
     backend: Annotated[
-        str, typer.Option(help="Record the kernel module in virtual time (virtual) or the BPF program in VMs (vm).")
+        str,
+        typer.Option(
+            metavar="NAME", help="Record the kernel module in virtual time (virtual) or the BPF program in VMs (vm)."
+        ),
     ] = "virtual",
     case: Case = None,
     quick: Quick = False,
     list_cases: ListCases = False,
-    kernel: Annotated[str | None, typer.Option(help="A kernel of the backend. [default: the backend's]")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A kernel of the backend. [default: the backend's]")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Verify that a congestion control decides the same in a kernel and in this process, from the same C.
@@ -107,10 +124,14 @@ def replay(
 
 
 def shadow(
-    control: Annotated[str | None, typer.Argument(help="bbr_shadow or cubic_shadow. [default: both]")] = None,
+    control: Annotated[
+        str | None, typer.Argument(metavar="CONTROL", help="bbr_shadow or cubic_shadow. [default: both]")
+    ] = None,
     case: Case = None,
     list_cases: ListCases = False,
-    kernel: Annotated[str | None, typer.Option(help="Guest kernel of the VMs. [default: the backend's]")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Guest kernel of the VMs. [default: the backend's]")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Verify in VMs that brb_bbr1 and brb_cubic decide at every call as the kernel's bbr and cubic do.

@@ -36,7 +36,7 @@ def demo(
         typer.Option(metavar="DIRECTORY", help="Directory for the results; an interrupted demo in it is completed."),
     ] = Path("demo"),
 ) -> None:
-    """Take the CPU away from a sender of cubic, bbr, bbr_steady, and draw what is left of its throughput.
+    """Take the CPU away from senders of cubic, bbr and bbr_steady, and draw what is left of their throughput.
 
     First in virtual time (seconds), then the same on real VMs (about 5 minutes).
     """

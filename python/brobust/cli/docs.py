@@ -8,7 +8,7 @@ import typer
 
 import brobust
 from brobust.cli import output
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, meant
 
 PACKAGE = Path(brobust.__file__).parent
 # `make docs` builds the site, and a wheel brings it. A checkout has its Markdown anyway.
@@ -18,7 +18,7 @@ CHECKOUT = PACKAGE.parent.parent / "docs"
 
 def docs(
     page: str = typer.Argument(
-        "index", metavar="[PAGE]", help="A page, for example tutorial, watch or reproduction/2brobust."
+        "index", metavar="PAGE", help="A page, for example tutorial, watch or reproduction/2brobust."
     ),
 ) -> None:
     """Open this documentation in a browser, or say where it is.
@@ -39,5 +39,7 @@ def _file(page: str) -> Path:
     if not pages:
         raise MissingSupport("this installation has no documentation; in a checkout `make docs` builds it")
     if page not in pages:
-        raise BadInput(f"{page!r} is no page of the documentation; the pages are {', '.join(sorted(pages))}")
+        near = meant(page, pages)
+        known = f"did you mean {near}?" if near else f"the pages are {', '.join(sorted(pages))}"
+        raise BadInput(f"{page!r} is no page of the documentation; {known}")
     return pages[page]

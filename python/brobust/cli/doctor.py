@@ -14,7 +14,7 @@ COLORS = {"ok": "green", "limited": "yellow", "missing": "red"}
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per check.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove what killed commands left on this host.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean: only list what would be removed.")] = False,
     report: Annotated[

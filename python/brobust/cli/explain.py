@@ -15,7 +15,7 @@ from brobust.errors import MissingSupport, printable
 def explain(
     dataset: DATASET,
     run: RUN = None,
-    flow: Annotated[int, typer.Option(metavar="N", help="The flow that is explained, from 0.")] = 0,
+    flow: Annotated[int, typer.Option(metavar="N", help="Number of the flow to explain; the first one is 0.")] = 0,
     tries: Annotated[
         bool | None,
         typer.Option(
@@ -33,6 +33,10 @@ def explain(
     contention, without loss, with a larger buffer, with each repair. These are measured if the run has at most 120 s
     and a million packets; nothing is added to the dataset. Programs of a dataset run here only with --try: it may be a
     stranger's. Where the data does not decide, the answer says so. docs/see.md has the rules.
+
+    Examples:
+      brobust explain data                         # the only run of a dataset
+      brobust explain data 4f1 --flow 1 --no-try   # the second flow of run 4f1...
     """
     from brobust import api
     from brobust.dataset import Dataset, find

@@ -17,13 +17,16 @@ def explore(
     source: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR|FILE]",
+            metavar="DIR|FILE",
             help="A dataset, or a recording of `brobust watch --record`, to look into as well. [default: none]",
             show_default=False,
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1. [default: a free one]", show_default=False)
+        int,
+        typer.Option(
+            metavar="PORT", min=0, max=65535, help="TCP port on 127.0.0.1. [default: a free one]", show_default=False
+        ),
     ] = 0,
 ) -> None:
     """Open a page with sliders for share, timeslice, bandwidth, RTT, buffer and loss; each move is a real run.
@@ -31,6 +34,10 @@ def explore(
     The page is on this machine only (127.0.0.1), and its address has a token without which nothing is answered. It ends
     with the command: Ctrl-C, or the end of the terminal. A dataset is shown along any two of its axes, down to a run; a
     recording by its sockets, those that were short of CPU first.
+
+    Examples:
+      brobust explore
+      brobust explore data --port 8080   # on a server: ssh -L 8080:127.0.0.1:8080
     """
     from brobust import backends
     from brobust.dataset import Dataset, recordings

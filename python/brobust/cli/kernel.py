@@ -30,18 +30,22 @@ def build(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help=f"Such as virtual-6.12 or virtual-6.1. [default: {virtual_kernels.DEFAULT}]"
+            metavar="NAME",
+            help=f"The kernel, such as virtual-6.12 or virtual-6.1. [default: {virtual_kernels.DEFAULT}]",
         ),
     ] = None,
     source: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Build a copy of this Linux tree instead of Debian's source.")
     ] = None,
     own_name: Annotated[
-        str | None, typer.Option("--name", help="With --source: the kernel's name. [default: virtual-VERSION]")
+        str | None,
+        typer.Option("--name", metavar="NAME", help="With --source: the kernel's name. [default: virtual-VERSION]"),
     ] = None,
     hz: Annotated[
         int | None,
-        typer.Option(help="Timer interrupts per second: 100, 250, 300 or 1000. [default: 250]", show_default=False),
+        typer.Option(
+            metavar="N", help="Timer interrupts per second: 100, 250, 300 or 1000. [default: 250]", show_default=False
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Build even if nothing changed, and use the newest source package.")
@@ -57,7 +61,13 @@ def build(
         ),
     ] = None,
 ) -> None:
-    """Build a kernel for virtual time from Debian's source or from your own tree. This does not need root."""
+    """Build a kernel for virtual time from Debian's source or from your own tree. This does not need root.
+
+    Examples:
+      brobust kernel build virtual-6.1
+      brobust kernel build --source ~/linux --name virtual-mine
+      brobust run --kernel virtual-mine
+    """
     from brobust.report.console import Console
 
     order = _order(name, source, own_name, hz)

@@ -25,12 +25,15 @@ from brobust.units import show_count
 
 
 def patch(
-    tree: Annotated[Path, typer.Argument(help="Linux source with BBR version 1 (mainline), or google's 2 or 3.")],
+    tree: Annotated[
+        Path, typer.Argument(metavar="TREE", help="Linux source with BBR version 1 (mainline), or google's 2 or 3.")
+    ],
     repair: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="robust changes BBR alone (2BRobust; versions 1, 2, 3); kept is a series for the stack, fq and BBR, "
-            "off by default."
+            "off by default.",
         ),
     ] = "robust",
     check: Annotated[
@@ -58,7 +61,13 @@ def patch(
         ),
     ] = None,
 ) -> None:
-    """Repair BBR in a kernel tree (docs/for-kernel.md), compile what changed, and explain the change."""
+    """Repair BBR in a kernel tree (docs/for-kernel.md), compile what changed, and explain the change.
+
+    Examples:
+      brobust kernel patch ~/linux --check
+      brobust kernel patch ~/linux --diff >robust.patch
+      brobust kernel patch ~/linux --repair kept
+    """
     _check_options(check, diff, format_patch, module, guest, kdir)
     if repair not in (ROBUST, KEPT):
         raise BadInput(f"--repair: {repair!r} is not a repair; give {ROBUST} or {KEPT}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -15,11 +16,16 @@ from typer.main import get_command
 from brobust.errors import BadInput
 
 LONG_HELP = 200  # characters: four lines beside a column of options
+_RANGE = re.compile(r"\b(\S+)<=x<=(\S+)\b")  # as typer writes it
 
 
 class Command(TyperCommand):
-    """A command whose help shows each panel of options as a section, and that refuses a value that another one of the
-    same option would silently replace."""
+    """A command whose help shows each panel of options as a section, and at its end what its docstring has below
+    "Examples:"; and that refuses a value that another one of the same option would silently replace."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, **options: Any) -> None:
+        text, _, self._examples = inspect.cleandoc(help or "").partition("\n\nExamples:\n")
+        super().__init__(name, help=text, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
@@ -36,19 +42,31 @@ class Command(TyperCommand):
             remedy = f"write {names[0]} {shlex.quote(','.join(values))}" if lists else "give one of its values"
             raise BadInput(f"{names[0]} is given twice; {remedy}")
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage. An argument that is needed has no braces there: they would be a choice."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            own = "Arguments" if parameter.param_type_name == "argument" else "Options"
             record = parameter.get_help_record(ctx)
             if record is not None:
-                sections.setdefault(getattr(parameter, "rich_help_panel", None) or own, []).append(record)
+                name, text = record
+                own = "Options"
+                if parameter.param_type_name == "argument":
+                    name, own = name.partition(" <")[0], "Arguments"  # without its type in Python
+                text = _RANGE.sub(r"\1 to \2", text)
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or own, []).append((name, text))
         # Options that need several sentences stand above their text, which then has the whole width.
         texts = [text for records in sections.values() for _, text in records]
         width = 6 if any(len(text) > LONG_HELP for text in texts) else 30
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records, col_max=width)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if self._examples:
+            formatter.write(f"\nExamples:\n{self._examples}\n")
 
 
 def _values_of(names: Sequence[str], words: Sequence[str]) -> list[str]:

@@ -22,24 +22,33 @@ THROUGHPUT = "throughput_mbps"
 
 
 def plot(
-    dataset: Annotated[Path, typer.Argument(help="The dataset directory that `brobust run` wrote.")],
+    dataset: Annotated[Path, typer.Argument(metavar="DIR", help="The dataset directory that `brobust run` wrote.")],
     x: Annotated[
         str | None,
         typer.Option(
+            metavar="AXIS",
             help="Horizontal axis, such as share or rtt_ms, or a parameter of controls: alpha of brb_bbq:alpha=5ms. "
-            "[default: an axis that varies]"
+            "[default: an axis that varies]",
         ),
     ] = None,
     value: Annotated[
         str,
         typer.Option(
+            metavar="COLUMN",
             help="Vertical axis: throughput_mbps, or another number of each run, such as rtt_mean_ms, retransmits, "
-            "request_p99_ms (docs/data.md)."
+            "request_p99_ms (docs/data.md).",
         ),
     ] = THROUGHPUT,
-    out: Annotated[Path | None, typer.Option(help="Directory for the files. [default: the dataset's]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Directory for the files. [default: the dataset's]")
+    ] = None,
 ) -> None:
-    """Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal."""
+    """Draw throughput against the CPU share, or another axis that varies, as PNG, as SVG and in the terminal.
+
+    Examples:
+      brobust plot data
+      brobust plot data --x rtt_ms --value retransmits --out figures
+    """
     from brobust.dataset import Dataset
 
     opened = Dataset.open(dataset)

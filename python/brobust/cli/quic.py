@@ -17,10 +17,15 @@ app = group("Build and list QUIC stacks, which send and receive in virtual time.
 @app.command("build")
 def build(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Such as quinn. [default: every stack]")
+        list[str] | None, typer.Argument(metavar="NAME", help="A stack, such as quinn. [default: every stack]")
     ] = None,
 ) -> None:
-    """Build QUIC stacks from their released packages, fetched with cargo and go. This does not need root."""
+    """Build QUIC stacks from their released packages, fetched with cargo and go. This does not need root.
+
+    Examples:
+      brobust quic build quinn quic-go
+      brobust run --traffic quic:quinn --share 1,0.5
+    """
     from brobust.quic import build as building
 
     stacks = [quic.find(name) for name in names or quic.STACKS]
@@ -36,7 +41,7 @@ def build(
 @app.command("list")
 def listed(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per stack.")] = False) -> None:
     """List the QUIC stacks, their congestion controls, and what their pacers do with a missed departure. The last ones
-    are no traffic, but programs of HTTP/3 for the commands of [programs]."""
+    are no traffic, but HTTP/3 servers and clients for [programs] of a scenario (docs/servers.md)."""
     programs = {stack.name: program for program, stack in quic.WEB.items()}
     for stack in [*quic.STACKS.values(), *quic.WEB.values()]:
         about = {

@@ -23,7 +23,9 @@ DATA = Path("brobust-data")
 
 @takes_fields()
 def run(
-    scenario: Annotated[Path | None, typer.Argument(metavar="SCENARIO.toml", help="Scenario file.")] = None,
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="SCENARIO.toml", help="Scenario file (docs/scenario.md).")
+    ] = None,
     *,
     fields: dict[str, Any],
     jobs: Annotated[int | None, jobs_option(RUNS)] = None,
@@ -42,25 +44,32 @@ def run(
         str | None,
         typer.Option(
             metavar="KERNEL@TIME",
-            help="Let virtual time stand at this time of the run, such as sender@1.5s, until a debugger has attached "
-            "to this kernel: sender, sender2, receiver or bottleneck. For one run; it is the same run as without.",
+            help="Stop virtual time at this time of the run, such as sender@1.5s, until a debugger has attached to "
+            "this kernel: sender, sender2, receiver or bottleneck. Only for a series of one run, which sends the same "
+            "packets as without a debugger.",
         ),
     ] = None,
     at_least: Annotated[
         str | None,
         typer.Option(
             metavar="RATE",
-            help="Exit with status 1 if the flows of a cell together carry less than this, such as 10mbit, in the "
-            "median of its repeats, of which one that failed carried nothing: for a test in continuous integration.",
+            help="For a test in continuous integration: exit with status 1 if the flows of a cell together carry less "
+            "than this, such as 10mbit, in the median of its repeats. A run that failed carried nothing.",
         ),
     ] = None,
 ) -> None:
     """Measure throughput under CPU contention.
 
-    Options override the file. Every field of the file has an option, which takes a comma-separated list unless its
-    values are changes or it takes one value: brobust measures the cross product of all lists. Square brackets show what
-    is allowed and the default; docs/scenario.md says more. The exit status is 1 if no run is ok; where only some have
-    failed, the last line says how many, and how to measure these again.
+    Options override the file. Every field of the file has an option. Most take several values, separated by commas:
+    brobust measures every combination of them, which are the cells, and each cell --repeat times. Square brackets show
+    what is allowed and the default; docs/scenario.md says more. The exit status is 1 if no run is ok; where only some
+    have failed, the last line says how many, and how to measure these again.
+
+    Examples:
+      brobust run --cc cubic,bbr --share 1,0.5,0.25 --out data   # six cells
+      brobust run --cc bbr --share 0.5 --repeat 1 --samples ack --packets
+      brobust run scenario.toml --rtt 40ms
+      brobust plot data
     """
     from brobust.cli.measuring import measure, require, require_throughput, say_failed, show
 

@@ -28,11 +28,23 @@ if TYPE_CHECKING:
     from brobust.scenario import Grid, Scenario
     from brobust.study.model import Study
 
-Backend = Annotated[str, typer.Option(help="Measure in virtual time (virtual), on VMs (vm) or on your hosts (lab).")]
-HowMuch = Annotated[Scale, typer.Option(help="How much of the study to measure.")]
+Backend = Annotated[
+    str, typer.Option(metavar="NAME", help="Measure in virtual time (virtual), on VMs (vm) or on your hosts (lab).")
+]
+HowMuch = Annotated[
+    Scale,
+    typer.Option(
+        help="How much of the study to measure: smoke is its smallest form. --dry-run says how long it takes."
+    ),
+]
 Without = Annotated[list[str] | None, without_option()]
 Jobs = Annotated[int | None, jobs_option()]
-Kernel = Annotated[list[str] | None, typer.Option(help="Use this kernel instead of the study's own; may be repeated.")]
+Kernel = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Use this kernel, such as virtual-6.1, instead of the study's own; may be repeated."
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -58,7 +70,9 @@ OF_OPTIONS = ("backend", "kernel")
 
 
 def sweep(
-    study: Annotated[list[Path], typer.Argument(metavar="STUDY.toml", help="The files of one or several studies.")],
+    study: Annotated[
+        list[Path], typer.Argument(metavar="STUDY.toml", help="The files of one or several studies (docs/studies.md).")
+    ],
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
@@ -94,7 +108,9 @@ def reproduce(
             "directory of such files.",
         ),
     ],
-    figure: Annotated[list[str] | None, typer.Option(help="Reproduce only this figure; may be repeated.")] = None,
+    figure: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Reproduce only this figure, such as 4; may be repeated.")
+    ] = None,
     scale: HowMuch = Scale.QUICK,
     backend: Backend = "virtual",
     kernel: Kernel = None,
@@ -116,6 +132,11 @@ def reproduce(
     """Measure a paper's figures again, or a study of your own, draw them, decide the claims, and write an HTML report.
 
     The exit status is 1 if a claim differs or no run is ok.
+
+    Examples:
+      brobust reproduce 2brobust --scale smoke           # about a minute
+      brobust reproduce 2brobust --figure 4 --dry-run    # how long will it take?
+      brobust reproduce mine.toml
     """
     from brobust.report import study as drawing
     from brobust.scenario import Grid

@@ -16,7 +16,7 @@ DATASET = Annotated[Path, typer.Argument(metavar="DIR", help="A dataset director
 RUN = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RUN]", help="The run, by the beginning of its id. [default: the only one]", show_default=False
+        metavar="RUN", help="The run, by the beginning of its id. [default: the only one]", show_default=False
     ),
 ]
 # What a run records only where it was asked to, and the option that asks.
@@ -42,7 +42,7 @@ def trace(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="The file to be written; FILE.pcapng: a run's packets, for Wireshark."
+            "--out", "-o", metavar="FILE", help="The file to write; FILE.pcapng: a run's packets, for Wireshark."
         ),
     ] = Path("run.perfetto-trace"),
 ) -> None:
@@ -55,6 +55,11 @@ def trace(
 
     With -o FILE.pcapng it is a capture of the run's packets for Wireshark instead, with comments: the timeslice of each
     packet, and why it is late.
+
+    Examples:
+      brobust trace data                           # the only run of a dataset
+      brobust trace data 4f1 -o run.pcapng         # one of several, for Wireshark
+      brobust trace sweeps.jsonl --beside threads.parquet
     """
     if out.suffix.lower() in CAPTURES:
         raise BadInput(

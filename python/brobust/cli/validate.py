@@ -68,7 +68,7 @@ def validate(
     """Measure the same cells in real time and in virtual time, and say how well they agree (about 5 minutes).
 
     Each run in virtual time replays the off-times that the sender's vCPU had, so nothing is tuned to make them agree.
-    In real time measure VMs of this machine, or with --backend lab --hosts FILE your own hosts (docs/lab.md).
+    What runs in real time is VMs of this machine, or with --backend lab --hosts FILE your own hosts (docs/lab.md).
     """
     from brobust import backends
     from brobust.host import machine

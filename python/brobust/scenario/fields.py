@@ -194,7 +194,7 @@ ROWS = (
     ),
     Field(
         "flows.stop", TIME, "--stop", FLOWS,
-        "Time at which the flows stop sending.",
+        "Time at which the flows stop sending, counted from the beginning of the run.",
         if_absent="at the end of the run", max=MAX_TIME, only_on="virtual", instead="no stop",
         column=FieldColumn(
             "stop_s", "number",
@@ -242,8 +242,9 @@ ROWS = (
     # --- cross traffic ----------------------------------------------------------------------------------------
     Field(
         "cross_traffic.load", FRACTION, "--cross-load", CROSS,
-        "Short flows of a sender of their own, whose CPU is always there: their payload as a part of the bandwidth. "
-        "They begin at random times, whatever became of those before (open loop, Poisson). 0: none.",
+        "How much traffic short flows add, which a sender of their own sends, whose CPU is always there: their payload "
+        "as a part of the bandwidth, such as 0.2. They begin at random times, whatever became of those before (open "
+        "loop, Poisson). 0: none.",
         default="0", min=0, below=1, only_on="virtual",
         column=FieldColumn("cross_load", "number"),
         axis=Axis("cross traffic", "cross traffic [% of the bandwidth]", "{} cross traffic", percent=True),
@@ -257,28 +258,30 @@ ROWS = (
     ),
     Field(
         "cross_traffic.size", SIZE, "--cross-size", CROSS,
-        "Mean size of its flows (B, kB, MB, GB). Their sizes are drawn from a Pareto distribution with an upper bound.",
+        "Mean size of the cross traffic's flows (B, kB, MB, GB). Their sizes are drawn from a Pareto distribution with "
+        "an upper bound.",
         default="100kB", min=100, max=1_000_000_000, only_on="virtual",
         column=FieldColumn("cross_size_bytes", "integer", unit="B"),
         axis=Axis("cross size", "mean size of the cross traffic's flows [bytes]", logarithmic=True),
     ),
     Field(
         "cross_traffic.shape", NUMBER, "--cross-shape", CROSS,
-        "Shape of that distribution: the closer to 1, the more of the bytes are in few large flows.",
+        "Shape of the distribution of these sizes: the closer to 1, the more of the bytes are in few large flows.",
         default=1.2, above=1, max=10, only_on="virtual",
         column=FieldColumn("cross_shape", "number"),
         axis=Axis("cross shape", "shape of the sizes' distribution"),
     ),
     Field(
         "cross_traffic.max_size", SIZE, "--cross-max-size", CROSS,
-        "The upper bound: no flow of the cross traffic is larger.",
+        "The upper bound of these sizes: no flow of the cross traffic is larger.",
         default="10MB", min=1000, max=MAX_FLOW_BYTES, only_on="virtual",
         column=FieldColumn("cross_max_bytes", "integer", unit="B"),
         axis=Axis("cross max", "upper bound of the sizes [bytes]", logarithmic=True),
     ),
     Field(
         "cross_traffic.enters", NAME, "--cross-enters", CROSS,
-        "The bottleneck at which it enters the path, and of whose bandwidth its load is a part: first or second.",
+        "The bottleneck at which the cross traffic enters the path, first or second. Its load is a part of that one's "
+        "bandwidth.",
         default="first", only_on="virtual",
         column=FieldColumn("cross_enters", "text"),
         axis=Axis("cross enters", phrase="cross traffic at the {} bottleneck"),
@@ -333,8 +336,8 @@ ROWS = (
     ),
     Field(
         "contention.interrupts", NAME, "--interrupts", CPU,
-        "With several vCPUs: to which of them the NIC's interrupts go. spread: those of packets that arrive and those "
-        "of packets that were sent to two, as Linux spreads them by itself; together: to one.",
+        "With several vCPUs: which of them get the NIC's interrupts. spread: one those of packets that arrive, another "
+        "those of packets that were sent, as Linux spreads them by itself; together: one gets both.",
         default="spread",
         column=FieldColumn("interrupts", "text"),
         axis=Axis("interrupts", phrase="interrupts {}", phrases={"spread": "interrupts spread over vCPUs"}),
@@ -349,8 +352,8 @@ ROWS = (
     ),
     Field(
         "contention.start_jitter", FRACTION, "--start-jitter", CPU,
-        "Part of the off-time, from its beginning, in which the start of each timeslice is drawn; periods and lengths "
-        "stay as requested. On vm only the burner has it, up to 0.5.",
+        "By how much timeslices may begin late: each begins at a random point in this part of its off-time, from the "
+        "off-time's beginning. Periods and lengths stay as requested. On vm only the burner has it, up to 0.5.",
         default=0.25, default_on={"vm": 0.0, "lab": 0.0}, min=0, max=1,
         column=FieldColumn("start_jitter", "number", null_without_slices=True),
         axis=Axis(
@@ -360,8 +363,8 @@ ROWS = (
     ),
     Field(
         "contention.length_jitter", FRACTION, "--length-jitter", CPU,
-        "Part by which the length of each timeslice and each off-time may be longer or shorter than requested: 0.1 "
-        "draws it from 90 to 110 %. On vm only the burner has it, up to 0.5.",
+        "By how much lengths may differ from those requested: with 0.1 the length of each timeslice and each off-time "
+        "is drawn from 90 to 110 %. On vm only the burner has it, up to 0.5.",
         default=0.0, min=0, below=1,
         column=FieldColumn("length_jitter", "number", null_without_slices=True),
         axis=Axis(
@@ -371,12 +374,12 @@ ROWS = (
     ),
     Field(
         "contention.start", TIME, "--contention-start", CPU,
-        "Time at which contention begins.",
+        "Time at which contention begins, counted from the beginning of the run.",
         default="0s", min=0, max=MAX_TIME, only_on="virtual",
     ),
     Field(
         "contention.stop", TIME, "--contention-stop", CPU,
-        "Time at which contention ends.",
+        "Time at which contention ends, counted from the beginning of the run.",
         if_absent="at the end of the run", max=MAX_TIME, only_on="virtual", instead="no stop",
     ),
     Field(

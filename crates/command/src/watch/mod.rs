@@ -40,7 +40,15 @@ const DEFAULT_TOP: usize = 20;
 /// Files that are asked for. Whoever may make network namespaces decides how many there are, and each takes memory, too.
 const MAX_FILES: u64 = 8192;
 
+const EXAMPLES: &str = "Examples:
+  brobust watch                                        # until Ctrl-C
+  brobust watch --once                                 # a verdict for scripts, after ten seconds
+  brobust watch --filter 'sport 443' --top 5
+  brobust watch --count 60 --record sweeps.jsonl       # then brobust trace sweeps.jsonl
+  brobust watch --netns all --serve 127.0.0.1:9775     # for Prometheus";
+
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Options {
     /// Time between two sweeps, 50ms to 3600s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = |text: &str| time(text, INTERVALS))]
@@ -51,7 +59,8 @@ pub struct Options {
     /// End after this many sweeps [default: never]
     #[arg(long, value_name = "NUMBER", value_parser = numbers::at_least(1_u64), conflicts_with = "once")]
     count: Option<u64>,
-    /// Watch only these ports: 'dport 443', 'sport 80', or both with and
+    /// Watch only sockets of these ports: 'dport 443' (the peer's), 'sport 80' (our own), or 'sport 80 and dport 443'
+    /// [default: all]
     #[arg(long, default_value = "", hide_default_value = true, value_parser = filter::parse)]
     filter: Filter,
     /// Watch this network namespace (name, path or process id), or all [default: our own]
