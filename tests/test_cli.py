@@ -186,8 +186,7 @@ def test_flags_become_fields_and_commas_of_changes_are_no_grid(monkeypatch: pyte
     monkeypatch.setattr(run, "_check", lambda grid, jobs: taken.append(grid))
     monkeypatch.setattr(measuring, "measure", lambda *_, **__: None)
     monkeypatch.setattr(measuring, "show", lambda _: None)
-    monkeypatch.setattr(measuring, "require", lambda *_: None)
-    monkeypatch.setattr(measuring, "say_failed", lambda *_: None)
+    monkeypatch.setattr(measuring, "require_ok", lambda *_: None)
     monkeypatch.setattr(Dataset, "create_beside", lambda *_, **__: None)
     arguments = [
         "--cc", "bbr", "--share", "0.5", "--start-jitter", "0,0.5", "--length-jitter", "0.1",

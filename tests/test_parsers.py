@@ -391,8 +391,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.chdir(directory)
     patch.setattr(measuring, "measure", lambda *_, **__: None)
     patch.setattr(measuring, "show", lambda *_: None)
-    patch.setattr(measuring, "require", lambda *_: None)
-    patch.setattr(measuring, "say_failed", lambda *_: None)
+    patch.setattr(measuring, "require_ok", lambda *_: None)
     patch.setattr(Dataset, "create", lambda *_: None)
     patch.setattr(Dataset, "create_beside", lambda *_, **__: None)
     yield directory

@@ -414,6 +414,24 @@ def test_a_study_of_which_every_run_failed_leaves_the_others_their_claims(
     assert pl.read_csv("out/cells.csv")["figure"].to_list() == [2] and (tmp_path / "out/report.html").exists()
 
 
+def test_a_reproduction_without_a_run_that_is_ok_says_so_once(
+    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
+    Path("mine.toml").write_text(SWEPT)
+
+    def none_ok(_: Pretended, run: Run) -> Measured:
+        if run.scenario.flows[0].cc == "bbr":
+            raise RunFailed("no luck")
+        return Measured(made_up.rows(run, outcome="unfaithful", reason="too late"))
+
+    monkeypatch.setattr(Pretended, "measure", none_ok)
+    with pytest.raises(measuring.NoSuccess, match=r"no run is ok \(3 failed, 3 unfaithful\)"):
+        app(["reproduce", "mine.toml", "--scale", "smoke", "--out", "out", "--json"], standalone_mode=False)
+    assert "runs failed" not in capsys.readouterr().err
+
+
 UNDISTURBED_TOO = """
 paper = "mine"
 figure = "{number}"
@@ -460,16 +478,19 @@ def test_an_undisturbed_cell_of_two_studies_is_measured_once_and_is_evidence_of_
 @pytest.mark.parametrize(("outcomes", "ends_well"), [
     (["ok", "failed", "unfaithful"], True), (["unfaithful", "failed"], False), (["unfaithful"], False),
 ])  # fmt: skip
-def test_one_run_that_is_ok_is_enough(tmp_path: Path, outcomes: list[str], ends_well: bool) -> None:
+def test_one_run_that_is_ok_is_enough(
+    tmp_path: Path, outcomes: list[str], ends_well: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     grid = _grid()
     dataset = _dataset(tmp_path, grid)
     for run, outcome in zip(grid.runs(), outcomes, strict=False):
         dataset.append(run.id, Measured([{"run": run.id, "flow": flow, "outcome": outcome} for flow in range(2)]))
     if ends_well:
-        measuring.require(grid, dataset)
+        measuring.require_ok(grid, dataset)
     else:
         with pytest.raises(measuring.NoSuccess, match="1 unfaithful"):
-            measuring.require(grid, dataset)
+            measuring.require_ok(grid, dataset)
+    assert bool(capsys.readouterr().err) == ends_well, "the refusal says how many failed"
 
 
 @pytest.mark.parametrize(

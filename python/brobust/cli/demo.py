@@ -58,7 +58,7 @@ def demo(
 
 def _measured(directory: Path, grid: Grid) -> None:
     from brobust import backends
-    from brobust.cli.measuring import measure, require, say_failed, show
+    from brobust.cli.measuring import measure, require_ok, show
     from brobust.dataset import Dataset
     from brobust.series import runner
 
@@ -70,8 +70,7 @@ def _measured(directory: Path, grid: Grid) -> None:
     show(dataset)
     if dataset.finished():
         draw(dataset, "share", directory)
-    require(grid, dataset)
-    say_failed(grid, dataset)
+    require_ok(grid, dataset)
 
 
 def continued(directory: Path, grid: Grid) -> Dataset | None:

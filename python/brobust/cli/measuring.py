@@ -133,27 +133,24 @@ def _as_object(measured: Measured) -> dict[str, Any]:
 MEASURED = ("ok", "unfaithful")
 
 
-def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str] = ("ok",)) -> None:
-    """Raise NoSuccess unless some run of the grid has one of these outcomes. A script must not take such a series for a
-    success."""
-    found = _outcomes(grid, dataset)
+def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str]) -> Counter[str]:
+    """Return how many runs of the grid have each outcome. Raise NoSuccess unless some run has one of these. A script
+    must not take such a series for a success."""
+    wanted = {run.id for run in grid.runs()}
+    found = Counter(dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")["outcome"])
     if not any(found[outcome] for outcome in outcomes):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
         raise NoSuccess(f"no run is ok ({counts}); the reason of each run is in {dataset.directory}")
 
 
-def say_failed(grid: Grid, dataset: Dataset, go_on: str | None = None) -> None:
-    """Say at the end of a series how many of its runs failed, and how to measure them again. It is no failure for that:
-    what was measured counts, and each cell says of how many runs."""
-    found = _outcomes(grid, dataset)
+def require_ok(grid: Grid, dataset: Dataset, go_on: str | None = None) -> None:
+    """Raise NoSuccess at the end of a series unless some run is ok. If others failed, say how many, and how to measure
+    them again. It is no failure for that: what was measured counts, and each cell says of how many runs."""
+    found = require(grid, dataset, ("ok",))
     if failed := found["failed"]:
-        line = f"{failed} of {found.total()} runs failed; {go_on or _resume(dataset)} measures them again"
+        them = "it" if failed == 1 else "them"
+        line = f"{failed} of {found.total()} runs failed; {go_on or _resume(dataset)} measures {them} again"
         Console(stderr=True).print(line, soft_wrap=True, highlight=False)
-
-
-def _outcomes(grid: Grid, dataset: Dataset) -> Counter[str]:
-    wanted = {run.id for run in grid.runs()}
-    return Counter(dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")["outcome"])
 
 
 def require_throughput(grid: Grid, dataset: Dataset, bound: int) -> None:

@@ -71,7 +71,7 @@ def run(
       brobust run scenario.toml --rtt 40ms
       brobust plot data
     """
-    from brobust.cli.measuring import measure, require, require_throughput, say_failed, show
+    from brobust.cli.measuring import measure, require_ok, require_throughput, show
 
     bound = None if at_least is None else parsed("at-least", at_least, units.bits_per_second)
     if gdb is not None:
@@ -83,8 +83,7 @@ def run(
     if not as_json:
         with output.if_anybody_reads():
             show(dataset)
-    require(grid, dataset)
-    say_failed(grid, dataset)
+    require_ok(grid, dataset)
     if bound is not None:
         require_throughput(grid, dataset, bound)
 

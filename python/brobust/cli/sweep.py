@@ -87,16 +87,21 @@ def sweep(
     dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run as it finishes.")] = False,
 ) -> None:
-    """Measure all cells of a study's grids, repeated and shuffled. Runs that the dataset holds are not repeated."""
-    from brobust.cli.measuring import require, say_failed
+    """Measure all cells of a study's grids, repeated and shuffled. Runs that the dataset holds are not repeated.
+
+    Examples:
+      brobust sweep mine.toml --dry-run                  # how long will it take?
+      brobust sweep mine.toml --scale smoke --out mine
+      brobust plot mine
+    """
+    from brobust.cli.measuring import require_ok
     from brobust.study import model
 
     grid = model.grid(_asked_for([model.load(file) for file in study], kernel, settings), scale, backend)
     _check_written(grid, out, jobs, cluster, insecure, without or [])
     dataset = _measure(grid, out, jobs, cluster, dry_run=dry_run, as_json=as_json, without=without or [])
     if dataset is not None:
-        require(grid, dataset)
-        say_failed(grid, dataset, GO_ON)
+        require_ok(grid, dataset, GO_ON)
 
 
 def reproduce(
@@ -158,7 +163,7 @@ def reproduce(
     from brobust.analysis import twins
     from brobust.analysis.claims import DIFFERS, decide
     from brobust.analysis.metrics import Evidence, Tables
-    from brobust.cli.measuring import MEASURED, kept, require, say_failed
+    from brobust.cli.measuring import MEASURED, kept, require, require_ok
     from brobust.report.console import Console
 
     errors = Console(stderr=True)
@@ -197,10 +202,9 @@ def reproduce(
             print(directory / "report.html")
             for table in _tables(verdicts, twinned):
                 Console().print(table)
-    say_failed(grid, dataset, GO_ON)
+    require_ok(grid, dataset, GO_ON)
     if any(verdict.verdict == DIFFERS for verdict in verdicts):
         raise typer.Exit(1)
-    require(grid, dataset)
 
 
 def _write(
