@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import re
 from array import array
 from datetime import UTC, datetime
 from pathlib import Path
@@ -391,11 +392,19 @@ def test_the_names_of_controls_hide_no_line_in_the_terminal(width: int) -> None:
     names = ["cubic", *(f"brb_vegas:alpha={alpha}" for alpha in range(1, 6))]
     flat = [_row(cc, share, 0, 3.0 * mbps) for mbps, cc in enumerate(names, 1) for share in (1.0, 0.25)]
     lines = ThroughputFigure(frame(flat, RUNS)).terminal(width).splitlines()
-    markers = "cbrxo+"
+    markers = "crxo+*"  # b is bbr's
     assert [sum(marker * (width - 10) in line for line in lines) for marker in markers] == [1] * 6
     legend = "".join(line + "   " for line in lines if "cubic" in line or "alpha" in line)
     assert legend == "".join(f"{marker} {name}   " for marker, name in zip(markers, names, strict=True))
     assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("colors", [False, True])
+def test_no_two_controls_look_the_same_in_the_terminal(colors: bool) -> None:
+    names = [f"brb_vegas:alpha={alpha}" for alpha in range(1, 29)]
+    flat = [_row(cc, share, 0, 3.0 * mbps) for mbps, cc in enumerate(names, 1) for share in (1.0, 0.25)]
+    legend = ThroughputFigure(frame(flat, RUNS)).terminal(colors=colors).split("CPU share")[1]
+    assert len(set(re.findall(r"(\x1b\S+m)?(\S+) brb_vegas", legend))) == 28
 
 
 def test_no_two_controls_look_the_same() -> None:
@@ -676,9 +685,9 @@ def _drawn_flows(tmp_path: Path, count: int) -> "tuple[Axes, Axes]":
 def test_flows_are_drawn_at_the_times_of_the_run_at_which_they_sent(tmp_path: Path) -> None:
     throughputs, windows = _drawn_flows(tmp_path, 2)
     assert [line.get_xdata()[0] for line in throughputs.lines] == [0.5, 2.5]
-    assert throughputs.get_legend_handles_labels()[1] == ["flow 1, 10 ms", "flow 2, 10 ms"]
+    assert throughputs.get_legend_handles_labels()[1] == ["flow 1, RTT 10 ms", "flow 2, RTT 10 ms"]
     names = windows.get_legend_handles_labels()[1]
-    assert len(set(names)) == 4 and "flow 2, 10 ms: in flight" in names
+    assert len(set(names)) == 4 and "flow 2, RTT 10 ms: in flight" in names
 
 
 @pytest.mark.parametrize("kind", ["model", "inflight", "gains", "sent"])
@@ -713,6 +722,17 @@ def test_a_title_leaves_out_what_its_cell_does_not_have(runs: pl.DataFrame) -> N
     measured = summary.runs(runs)
     assert cell_phrase(measured, ["rtt_ms", "flow_rtt_ms"], [5.0, None]) == "5 ms RTT"
     assert [cell_phrase(measured, axes, [None] * len(axes)) for axes in ([], ["flow_rtt_ms"])] == ["", "-"]
+
+
+def test_a_title_says_what_a_number_and_a_name_are(runs: pl.DataFrame) -> None:
+    """The path's RTT beside the flow's own, and who takes the CPU away."""
+    own = runs.with_columns(rtt_ms=pl.lit(40.0), flow_rtt_ms=pl.lit(20.0))
+    burner = own.with_columns(driver=pl.lit("burner"), flow_rtt_ms=pl.lit(20.5), run=pl.col("run") + "-b")
+    measured = summary.runs(pl.concat([own, burner])).filter(pl.col("share") < 1)
+    axes = ["rtt_ms", "flow_rtt_ms", "driver"]
+    titles = {cell_phrase(measured, axes, cell) for cell in measured.select(axes).rows()}
+    assert titles == {"40 ms RTT, flow RTT 20 ms, driver deadline", "40 ms RTT, flow RTT 20.5 ms, driver burner"}
+    assert cell_phrase(measured, ["driver", "aqm"], ["virtual", "none"]) == "exact timeslices, no aqm"
 
 
 def test_small_buffers_that_two_decimals_of_a_bdp_do_not_tell_apart_are_cells_of_their_own() -> None:

@@ -370,6 +370,31 @@ def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> N
     assert drawn == {f"mine-1-{name}.{end}" for name in ("gaps", "trains") for end in ("png", "svg")}
 
 
+@pytest.mark.parametrize(
+    ("kind", "seconds", "is_cut"),
+    [("inflight", None, True), ("gains", None, True), ("windows", None, True), ("inflight", (2, 3), False)],
+)
+def test_a_figure_says_where_lines_go_on_above_its_panels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seconds: tuple[float, float] | None, is_cut: bool
+) -> None:
+    grid = Grid({"flows": [{"cc": "bbr"}], "samples": "10ms", "kernel": "virtual-6.12"})
+    (run,) = grid.runs()
+    at_first = [(1.0, 50), (2.5, 1)]
+    samples = [
+        {"run": run.id, "flow": 0, "time_s": time, "inflight_bdp": number, "pacing_gain": 1.0, "cwnd_packets": number,
+         "inflight_packets": number}
+        for time, number in at_first
+    ]  # fmt: skip
+    dataset = Dataset.create(tmp_path / "data", grid, {})
+    dataset.append(run.id, Measured(made_up.rows(run), samples=samples))
+    figure = Figure(name="a", title="a", kind=kind, seconds=seconds)
+    study = model.Study(paper="mine", figure="1", title="t", figures=[figure])
+    captions: list[str] = []
+    monkeypatch.setattr(plot, "save", lambda _canvas, _file, caption, *_: captions.append(caption) or [])
+    assert list(draw(study, Evidence(Tables(dataset), [run.id]), tmp_path / "figures")) == []
+    assert ["A line that leaves a panel goes on above it." in caption for caption in captions] == [is_cut]
+
+
 def test_a_line_of_a_distribution_is_of_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = {"bandwidth": "20mbit", "rtt": ["10ms", "40ms"]}
     grid = Grid({"path": path, "contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}], "packets": True})
@@ -790,7 +815,7 @@ def test_bars_of_one_timeslice_say_which(tmp_path: Path, monkeypatch: pytest.Mon
     captions: list[str] = []
     monkeypatch.setattr(plot, "save", lambda _, __, caption: captions.append(caption) or [])
     assert list(draw(study, evidence, tmp_path)) == []
-    assert "1 BDP buffer, 10 ms slices (virtual); 10 s per run. Bars" in captions[0]
+    assert "1 BDP buffer, 10 ms slices (exact); 10 s per run. Bars" in captions[0]
 
 
 def test_bars_leave_out_cells_with_runs_that_have_no_time_of_requests(tmp_path: Path) -> None:

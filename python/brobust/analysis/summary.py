@@ -85,7 +85,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("pattern").unique(maintain_order=True).str.join("+"),
             # Only where it differs from the path's RTT, which is in another column.
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).unique(maintain_order=True)
-            .cast(pl.String).str.join("+").replace("", None),
+            .cast(pl.String).str.strip_suffix(".0").str.join("+").replace("", None),
             pl.col("flow_rtt_ms").filter(pl.col("flow_rtt_ms") != pl.col("rtt_ms")).max().alias("longest_rtt_ms"),
             *of_all_flows(),
             pl.col("flow_bytes").max(),

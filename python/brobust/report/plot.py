@@ -43,7 +43,9 @@ STYLES = [
 ]
 # Which control has which style, in every figure that it is in.
 USUAL = ("cubic", "bbr", "bbr_steady", "brb_bbr3", "bbr_robust", "brb_bbr2", "brb_bbr3_robust")
-TERMINAL_STYLES = list(zip(("blue", "red", "green", "magenta", "orange", "cyan", "white"), "cbrxo+*", strict=True))
+# The same in the terminal: the colours, and the markers without colours, also of further rounds of them.
+TERMINAL_COLORS = ("blue", "red", "green", "magenta", "orange", "cyan", "white")
+TERMINAL_MARKERS = "cbrxo+*adefghijklmnpqstuvwyz"
 # What a figure has along its horizontal axis, where several axes vary and none is chosen.
 FIRST_CHOICES = (
     "share", "bandwidth_mbps", "rtt_ms", "longest_rtt_ms", "timeslice_ms", "start_jitter", "length_jitter",
@@ -258,13 +260,15 @@ class ThroughputFigure:
         plotext.theme("clear")
         rows = at(self._runs, self._panel_axes, self._panels[0])
         names = []
-        for number, control in enumerate(self.controls):
+        for control, place in style_numbers(self.controls).items():
             points = self._points(rows.filter(pl.col("cc") == control))
             if not points.is_empty():
-                color, marker = TERMINAL_STYLES[number % len(TERMINAL_STYLES)]
+                color = TERMINAL_COLORS[place % len(TERMINAL_COLORS)]
+                marker = TERMINAL_MARKERS[place % len(TERMINAL_MARKERS)]
+                is_line = colors and place < len(TERMINAL_COLORS)  # where colours come again, markers tell them apart
                 xs, ys = points["x"].to_list(), points["value"].to_list()
-                plotext.plot(xs, ys, color=color, marker="braille" if colors else marker)
-                names.append((f"{'⠤⠤' if colors else marker} {control}", color))
+                plotext.plot(xs, ys, color=color, marker="braille" if is_line else marker)
+                names.append((f"{'⠤⠤' if is_line else marker} {control}", color))
         ticks = self._ticks(rows)
         plotext.xticks(ticks, [f"{x:g}" for x in ticks])
         plotext.ylim(0, float(rows[self._value].max() or 1) * scale(self._value) * 1.05)  # type: ignore[arg-type]
@@ -352,9 +356,9 @@ def at(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> pl.
     return runs
 
 
-def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """Return colour, marker and dashes of each control, the reference first: its usual ones, or those that are left, in
-    order. Of more controls than there are colours, no two have the same of all three either."""
+def style_numbers(controls: Iterable[str]) -> dict[str, int]:
+    """Return the number of each control's style, the reference first: its usual one, or those that are left, in order.
+    From the number of colours on, they come again."""
     ordered = sorted(controls, key=control_order)
     taken: dict[int, str] = {}
     for control in ordered:
@@ -365,8 +369,14 @@ def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     many = len(STYLES)
     every = (number // many * many + (number + 2) % many for number in itertools.count())
     left = (place for place in every if place not in taken)
-    places = {control: place for place, control in taken.items()}
-    return {control: _style(places[control] if control in places else next(left)) for control in ordered}
+    usual_places = {control: place for place, control in taken.items()}
+    return {control: usual_places[control] if control in usual_places else next(left) for control in ordered}
+
+
+def styles(controls: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+    """Return colour, marker and dashes of each control, the reference first. Of more controls than there are colours,
+    no two have the same of all three either."""
+    return {control: _style(place) for control, place in style_numbers(controls).items()}
 
 
 def _style(place: int) -> tuple[Any, ...]:
@@ -453,7 +463,8 @@ def caption(
     slices = contended["timeslice_ms"].drop_nulls().unique()
     if len(slices) == 1:
         drivers = contended["driver"].unique()
-        fixed.append(f"{slices[0]:g} ms slices" + (f" ({drivers[0]})" if len(drivers) == 1 else ""))
+        by = "exact" if drivers[0] == "virtual" else axis_phrase("driver", drivers[0])
+        fixed.append(f"{slices[0]:g} ms slices" + (f" ({by})" if len(drivers) == 1 else ""))
     cell = [*(summary.varying(measured) or ["cc"]), *fields]
     n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{runs_of_a_cell(measured, cell)}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))

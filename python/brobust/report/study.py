@@ -153,11 +153,19 @@ def _panels(runs: pl.DataFrame, evidence: Evidence, figure: Figure, heading: str
         for axes in grid.flat:  # only now: once a limit is set, the axis no longer scales to later panels
             axes.set_ylim(bottom=0)
             axes.locator_params(axis="x", nbins=6, steps=[1, 2, 5, 10])  # of a short time each has three decimals
+        cut = " A line that leaves a panel goes on above it." if any(map(_is_cut, grid.flat)) else ""
         _name_lines(canvas, list(grid.flat))
         canvas.supylabel(kind.label, fontsize=9)
         count = plot.runs_of_a_cell(runs, ["cc", *others])
         shown = f"One run of n = {count}" if kind.one_run else f"All runs, n = {count}, and their median"
-        return plot.save(canvas, file, f"{heading}. {shown}. {_where(evidence)}", "time [s]")
+        return plot.save(canvas, file, f"{heading}. {shown}.{cut} {_where(evidence)}", "time [s]")
+
+
+def _is_cut(panel: Axes) -> bool:
+    """Whether a line of a panel is higher than it, at a time that it shows."""
+    (begin, end), (_, top) = panel.get_xlim(), panel.get_ylim()
+    lines: Iterator[Any] = (line.get_xydata() for line in panel.lines)
+    return any(((begin <= of[:, 0]) & (of[:, 0] <= end) & (of[:, 1] > top)).any() for of in lines)
 
 
 def _name_lines(canvas: Canvas, panels: Sequence[Axes]) -> None:
@@ -371,7 +379,7 @@ def _each_flow(table: pl.DataFrame, flows: pl.DataFrame) -> Iterator[tuple[pl.Da
     styles = itertools.cycle(plot.STYLES)
     for row, (color, _marker, dashes) in zip(flows.sort("flow").iter_rows(named=True), styles, strict=False):
         of_flow = table.filter(pl.col("flow") == row["flow"])
-        yield of_flow, f"{hidden}flow {row['flow'] + 1}, {row['flow_rtt_ms']:g} ms", color, dashes
+        yield of_flow, f"{hidden}flow {row['flow'] + 1}, RTT {row['flow_rtt_ms']:g} ms", color, dashes
 
 
 def _queue(axes: Axes, samples: pl.DataFrame, flows: pl.DataFrame, _: str) -> None:

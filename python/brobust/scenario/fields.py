@@ -119,7 +119,7 @@ ROWS = (
         column=FieldColumn(
             "aqm", "text", "queue management at the bottleneck, with the options that are not defaults"
         ),
-        axis=Axis("aqm"),
+        axis=Axis("aqm", phrase="aqm {}", phrases={"none": "no aqm"}),
     ),
     Field(
         "path.second_bandwidth", RATE, "--second-bandwidth", PATH,
@@ -207,7 +207,7 @@ ROWS = (
         "Round-trip time of these flows, where it is not the path's.",
         if_absent="the path's", min=0, max=MAX_RTT,
         column=FieldColumn("flow_rtt_ms", "number", unit="ms"),
-        axis=Axis("flow RTT", phrase="{} ms RTT"),
+        axis=Axis("flow RTT"),
     ),
     Field(
         "flows.rtt_changes", RTT_CHANGES, "--flow-rtt-changes", FLOWS,
@@ -305,7 +305,7 @@ ROWS = (
             f"what took the CPU from this flow's sender: virtual (exact timeslices), {', '.join(drivers.BY_NAME)}, "
             "none; on virtual also as its host's settings model it, such as deadline:hz=1000",
         ),
-        axis=Axis("driver", only_contended=True),
+        axis=Axis("driver", phrase="driver {}", phrases={"virtual": "exact timeslices"}, only_contended=True),
     ),
     Field(
         "contention.timeslice", TIME, "--timeslice", CPU,
@@ -348,7 +348,7 @@ ROWS = (
         "busy) or sleep, as in a guest that runs nothing but iperf3. A host's schedulers treat the two differently.",
         default="spin", only_on="vm",
         column=FieldColumn("when_idle", "text", null_on=("virtual",)),
-        axis=Axis("when idle"),
+        axis=Axis("when idle", phrase="vCPUs {} when idle"),
     ),
     Field(
         "contention.start_jitter", FRACTION, "--start-jitter", CPU,
