@@ -86,12 +86,22 @@ class TestStacks:
             (["brobust", "quic:quiche txtime=on", "quic:s2n-quic"], {"cubic", "bbr"}),
             ("quic:quiche-kept", {"bbr"}),
             ("quic:quic-go", {"reno"}),
+            (["quic:quinn", "quic:quic-go"], {"reno"}),
         ],
     )
     def test_without_cc_it_has_the_usual_controls_that_it_knows(self, traffic: object, controls: set[str]) -> None:
         assert {one.flows[0].cc for one in Grid.from_flags({"traffic": traffic}).as_written} == controls
         with pytest.raises(BadInput, match="has no bbr_steady"):
             Grid.from_flags({"traffic": traffic, "flows": {"cc": "bbr_steady"}})
+
+    def test_stacks_without_a_control_in_common_are_refused_with_those_that_each_has(self, tmp_path: Path) -> None:
+        said = r"^traffic: quic:quic-go \(reno\) and quic:quinn-rate \(bbr\) have no cc in common; measure each of them"
+        with pytest.raises(BadInput, match=said):
+            Grid.from_flags({"traffic": ["quic:quinn-rate", "quic:quic-go"]})
+        file = tmp_path / "rate.toml"
+        file.write_text('traffic = "quic:quinn-rate"')
+        of_option = Grid.from_flags({"traffic": "quic:quic-go"}, file).as_written
+        assert {one.flows[0].cc for one in of_option} == {"reno"}, "the option replaces the file's"
 
     def test_gso_is_a_part_of_the_traffic(self) -> None:
         both = Grid.from_flags(

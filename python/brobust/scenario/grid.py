@@ -158,11 +158,16 @@ def _overridden(own: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, A
 def _default_grid(*given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is measured where nothing else is said. Two things are no axes then: the congestion control of
     programs, which choose it themselves, and the share beside a recording, which says when the CPU is away. QUIC stacks
-    have the usual controls that they know, or if they know none, their own."""
+    have the usual controls that all of them know, or if there are none, others that they all know."""
     grid = dict(DEFAULT_GRID)
-    if stacks := [stack for fields in given for stack in quic.named(fields.get("traffic"))]:
-        usual = [cc for cc in grid["flows"][0]["cc"] if all(cc in stack.controls for stack in stacks)]
-        grid["flows"] = [{**grid["flows"][0], "cc": usual or list(stacks[0].controls)}]
+    traffic = [fields["traffic"] for fields in given if "traffic" in fields][-1:]  # an option replaces the file's
+    if stacks := [stack for one in traffic for stack in quic.named(one)]:
+        common = [cc for cc in stacks[0].controls if all(cc in stack.controls for stack in stacks)]
+        if not common and not any("grids" in fields for fields in given):  # those may have other traffic
+            each = " and ".join(f"{quic.PREFIX}{stack.name} ({', '.join(stack.controls)})" for stack in stacks)
+            raise BadInput(f"traffic: {each} have no cc in common; measure each of them in a command of its own")
+        usual = [cc for cc in grid["flows"][0]["cc"] if cc in common]
+        grid["flows"] = [{**grid["flows"][0], "cc": usual or common or list(stacks[0].controls)}]
     if any("programs" in fields for fields in given):
         grid["flows"] = [{**grid["flows"][0], "cc": FIELDS["flows.cc"].default}]
     if any("replay" in table for fields in given if isinstance(table := fields.get("contention"), Mapping)):
