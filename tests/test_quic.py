@@ -165,6 +165,20 @@ class TestBuild:
             "brobust-quinn", "built.json", "build.log", "lock",
         }  # fmt: skip
 
+    def test_a_long_build_says_from_time_to_time_how_far_it_is(
+        self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who watches a log, as in continuous integration, sees that it goes on, and at what it is."""
+        (nothing_built / "bin").mkdir()
+        cargo = nothing_built / "bin/cargo"
+        cargo.write_text('#!/bin/sh\nmkdir -p "$CARGO_TARGET_DIR/release"\necho "   Compiling ring v0.17" >&2\n'
+                         'sleep 0.5\ncp Cargo.toml "$CARGO_TARGET_DIR/release/brobust-quinn"\n')  # fmt: skip
+        cargo.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{nothing_built}/bin:/usr/bin:/bin")
+        said: list[str] = []
+        assert build.build(quic.STACKS["quinn"], said.append, every=0.2) > 0
+        assert "its log is" in said[0] and set(said[1:]) == {"quinn: 0 s so far; Compiling ring v0.17"}
+
     def test_who_waits_for_another_build_is_told_so(self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         stack, said = quic.STACKS["quinn"], []
         quic.directory("quinn").mkdir(parents=True)

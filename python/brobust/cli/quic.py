@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from brobust import quic
+from brobust.cli import output
 from brobust.cli.lazy import group
 
 app = group("Build and list QUIC stacks, which send and receive in virtual time.")
@@ -33,7 +34,7 @@ def build(
         if stack.state != "built":
             building.check(stack)  # all of them before the first is built
     for stack in stacks:
-        seconds = building.build(stack, lambda line: print(line, file=sys.stderr, flush=True))
+        seconds = building.build(stack, lambda line: print(line, file=sys.stderr, flush=True), output.SAY_SECONDS)
         how = f"built in {seconds:.0f} s" if seconds else "nothing changed"
         print(f"{stack.name}: {stack.package} {stack.version}, {how}: {stack.program}", flush=True)
 

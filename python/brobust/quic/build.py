@@ -39,8 +39,9 @@ def check(stack: Stack) -> None:
             )
 
 
-def build(stack: Stack, note: Callable[[str], None]) -> float:
-    """Build a stack, unless it is here and nothing has changed. Return how long that took, s; 0: nothing had."""
+def build(stack: Stack, note: Callable[[str], None], every: float | None = None) -> float:
+    """Build a stack, unless it is here and nothing has changed. Return how long that took, s; 0: nothing had. `note`
+    is told what is begun, and then how far it is, each time that so many seconds (`every`) have passed."""
     if stack.state == "built":
         return 0
     check(stack)
@@ -60,7 +61,13 @@ def build(stack: Stack, note: Callable[[str], None]) -> float:
         variables = {**variables, "TMPDIR": str(scratch)}  # go leaves its directory there when it is interrupted
         if stack.patched:
             command += ["--config", _patch(stack, tree, scratch / "patched", log)]
-        _run(stack, command, tree, variables, log)
+
+        def say() -> None:
+            """Say for how long it has been built, and what cargo is at; go says nothing."""
+            last = log.read_text(errors="replace").strip().rpartition("\n")[2].strip()
+            note("; ".join(filter(None, [f"{stack.name}: {time.monotonic() - began:.0f} s so far", last])))
+
+        _run(stack, command, tree, variables, log, say, every)
         about = {"sources": our_files.hash_of(sources), "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
         program.replace(stack.program)
         files.write(kept / "built.json", json.dumps(about))
@@ -116,9 +123,12 @@ def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
     return f'patch.crates-io.{package}.path="{patched / package}"'
 
 
-def _run(stack: Stack, command: list[str], where: Path, variables: Mapping[str, str], log: Path) -> str:
+def _run(
+    stack: Stack, command: list[str], where: Path, variables: Mapping[str, str], log: Path,
+    say: Callable[[], None] = lambda: None, every: float | None = None,
+) -> str:  # fmt: skip
     """Run a step of a build and return its output; refuse in one line if it fails. The log gets what it says, in
-    English: what went wrong is found by its words."""
+    English: what went wrong is found by its words. Meanwhile `say` is called each `every` seconds."""
     environment = {**os.environ, "LC_ALL": "C", **variables}
     with log.open("a") as errors:
         to_log = command[1] != "metadata"
@@ -126,7 +136,12 @@ def _run(stack: Stack, command: list[str], where: Path, variables: Mapping[str, 
             command, cwd=where, env=environment, stdin=subprocess.DEVNULL,
             stdout=errors if to_log else subprocess.PIPE, stderr=errors,
         ) as child:  # fmt: skip
-            said = child.communicate()[0]
+            while True:
+                try:
+                    said = child.communicate(timeout=every)[0]
+                    break
+                except subprocess.TimeoutExpired:
+                    say()
     if child.returncode != 0:
         check_room(log.read_text(errors="replace"), log.parent)
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["no message"]
