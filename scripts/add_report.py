@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Add the report of somebody's machine to docs/data/machines, and its row to docs/fidelity.md:
 
-    .venv/bin/python scripts/add_report.py FILE...      # what `brobust doctor` or `validate --report FILE` has written
+    .venv/bin/python scripts/add_report.py FILE...
 
 A report from a stranger is data: it is refused in one line if it is not what these commands write, or names somebody.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tomllib
@@ -137,17 +138,18 @@ def add(file: Path, directory: Path) -> Path:
     sys.exit(f"add_report: {file}: there are a thousand of this name")
 
 
-def main(names: list[str]) -> None:
-    if not names:
-        sys.exit("add_report: give the files that `brobust doctor --report` or `brobust validate --report` has written")
-    for name in names:
-        print(add(Path(name), evidence.DATA / "machines").relative_to(evidence.ROOT))
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    wrote = "what `brobust doctor --report FILE` or `brobust validate --report FILE` has written"
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=wrote)
+    for file in parser.parse_args(words).files:
+        print(add(file, evidence.DATA / "machines").relative_to(evidence.ROOT))
     for page, text in evidence.pages().items():
         page.write_text(text)
 
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1:])
+        main()
     except (BrobustError, OSError) as error:
         sys.exit(f"add_report: {error}")

@@ -11,6 +11,7 @@ kernel."""
 
 from __future__ import annotations
 
+import argparse
 import html
 import io
 import json
@@ -199,6 +200,11 @@ PICTURES: dict[str, Callable[[Path], None]] = {
 }
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PICTURES:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(PICTURES)}")
+    names = parser.parse_args().names or list(PICTURES)
+    if unknown := [name for name in names if name not in PICTURES]:
+        parser.error(f"{unknown[0]!r} is no picture; give one of {', '.join(PICTURES)}")
+    for name in names:
         with tempfile.TemporaryDirectory(prefix="brobust-") as scratch:
             PICTURES[name](Path(scratch))

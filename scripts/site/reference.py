@@ -8,6 +8,7 @@ The command line's is what `--help` prints, whoever answers: Typer's commands, o
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import re
@@ -106,7 +107,9 @@ def python() -> Iterator[str]:
 
 
 def main() -> None:
-    directory = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    directory = parser.parse_args().directory
     directory.mkdir(parents=True, exist_ok=True)
     for name, lines in (("commands.md", commands()), ("python.md", python())):
         (directory / name).write_text("\n".join(lines) + "\n")
