@@ -140,7 +140,8 @@ def require(grid: Grid, dataset: Dataset, outcomes: Sequence[str]) -> Counter[st
     found = Counter(dataset.runs().filter(pl.col("run").is_in(wanted)).unique("run")["outcome"])
     if not any(found[outcome] for outcome in outcomes):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.items()))
-        raise NoSuccess(f"no run is ok ({counts}); the reason of each run is in {dataset.directory}")
+        raise NoSuccess(f"no run is ok ({counts}); in {dataset.directory} the column reason of the table runs says why")
+    return found
 
 
 def require_ok(grid: Grid, dataset: Dataset, go_on: str | None = None) -> None:

@@ -51,7 +51,8 @@ def of_each_vcpu(recording: str) -> tuple[Offtimes, ...]:
         return tuple(_checked(table, recording) for table in tables or [recorded])
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise BadInput(
-            f"replay: {recording} is damaged, or holds something else than numbers in start_s and duration_ms"
+            f"replay: {recording} is damaged, or holds something else than numbers in start_s and duration_ms; "
+            "give another recording"
         ) from None
 
 
@@ -62,14 +63,14 @@ def _checked(table: pl.DataFrame, recording: str) -> Offtimes:
     longest = files.MAX_RECORDING_S
     # This refuses what is not a number, too: it is in no interval.
     if not table.select(pl.all_horizontal(pl.all().is_between(-longest, longest)).all()).item():
-        raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {longest:g} s")
+        raise BadInput(f"replay: {recording} holds a time that is no number, or of more than {longest:g} s; correct it")
     offtimes = []
     for start_s, duration_ms in table.iter_rows():
         start, end = round(start_s * 1e9), round(start_s * 1e9 + duration_ms * 1e6)
         if end > max(start, 0):  # off-times before the run's start are over when it begins
             offtimes.append((max(start, 0), end - max(start, 0)))
     if not offtimes:
-        raise BadInput(f"replay: {recording} holds no off-time with a known start; nothing could be replayed")
+        raise BadInput(f"replay: {recording} holds no off-time with a known start; give a longer recording")
     for (start, duration), (following, _) in pairwise(offtimes):
         if following < start + duration:
             raise BadInput(
@@ -122,7 +123,7 @@ def _of_file(file: Path, thread: str) -> pl.DataFrame:
     except BadInput as refusal:
         raise BadInput(f"replay: {refusal}") from None
     except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        raise BadInput(f"replay: {file}: cannot be read (neither CSV nor .parquet)") from None
+        raise BadInput(f"replay: {file}: is neither CSV nor Parquet; give a .csv or .parquet file") from None
     if table.height > files.MAX_RECORDING_ROWS:
         raise BadInput(f"replay: {file}: has more than {files.MAX_RECORDING_ROWS} rows; give a shorter recording")
     lacking = {"start_s", "duration_ms"} - set(table.columns)

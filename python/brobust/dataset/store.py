@@ -305,7 +305,7 @@ class Dataset:
         try:
             return [dict(json.loads(line)) for line in lines]
         except (ValueError, TypeError):
-            raise BadInput(f"{file}: is damaged: its lines are no JSON objects") from None
+            raise BadInput(f"{file}: is damaged: its lines are no JSON objects; remove it") from None
 
     def runs_with_offtimes(self) -> list[str]:
         """Return the runs that have rows in offtimes, sorted."""

@@ -37,7 +37,8 @@ def plan(vcpus: int = 1, most_on_one: int = 1) -> Plan:
             return Plan(tuple(allowed[number % wanted] for number in range(vcpus)), frozenset(allowed[wanted:]))
     if vcpus == 1:
         raise MissingSupport(
-            f"the vm backend needs two CPUs, one of them only for the sender; this process may use {len(allowed)}"
+            f"the vm backend needs two CPUs, one of them only for the sender; this process may use {len(allowed)}; "
+            "allow it more, or give backend virtual"
         )
     raise MissingSupport(
         f"contention.vcpus: {vcpus} vCPUs need {-(-vcpus // most_on_one) + 1} CPUs, one of them for the path, and this "

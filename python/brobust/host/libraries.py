@@ -102,7 +102,7 @@ def read(file: Path) -> Elf:
     except OSError as error:
         raise BadInput(f"{file} cannot be read ({reason(error)})") from None
     except (ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, OverflowError) as error:
-        raise BadInput(f"{file} is a damaged program ({type(error).__name__} in its headers)") from None
+        raise BadInput(f"{file} is a damaged program ({type(error).__name__} in its headers); build it again") from None
 
     def all_of(kind: str, name: str) -> tuple[str, ...]:
         return tuple(getattr(tag, name) for tag in tags if tag.entry.d_tag == kind)

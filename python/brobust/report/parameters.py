@@ -65,4 +65,4 @@ def _number(parameter: str, text: str) -> tuple[float, str]:
     try:
         return float(text.removesuffix("%")), "%" if text.endswith("%") else ""
     except ValueError:
-        raise BadInput(f"--x {parameter}: its value {text!r} is no number") from None
+        raise BadInput(f"--x {parameter}: its value {text!r} is no number; give a parameter of numbers") from None

@@ -104,7 +104,7 @@ class ThroughputFigure:
         self._value, self._stat, self._log = value, stat, log
         self._label = VALUES[value] if stat == "median" else f"standard deviation of the {VALUES[value]}"
         if measured.is_empty():
-            raise BadInput("the dataset has no measured run to plot")
+            raise BadInput("the dataset has no measured run to plot; `brobust run --resume` repeats what failed")
         axes = [*summary.varying(measured), *fields]
         numeric = [axis for axis in LABELS if axis in axes]
         self.x = x or (numeric[0] if numeric else "share")
@@ -127,8 +127,8 @@ class ThroughputFigure:
             self._panels = self._runs.select(self._panel_axes).unique().sort(in_order(self._panel_axes)).rows()
         if len(self._panels) > MAX_PANELS:
             raise BadInput(
-                f"the dataset varies along {', '.join(self._panel_axes)}: {len(self._panels)} panels; "
-                f"choose another --x or plot a smaller dataset"
+                f"the dataset varies along {', '.join(self._panel_axes)}: {len(self._panels)} panels, and {MAX_PANELS} "
+                "fit; choose another --x or plot a smaller dataset"
             )
         # A dataset may be a stranger's: a terminal would act on escape sequences in its names, and no font has them.
         self._runs = self._runs.with_columns(pl.col("cc").map_elements(printable, return_dtype=pl.String))

@@ -76,7 +76,7 @@ def connected(address: str) -> Iterator[Client]:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]  # a timeout need not say anything
-        raise BadInput(f"--cluster {address}: no scheduler answers there ({why})") from None
+        raise BadInput(f"--cluster {address}: no scheduler answers there ({why}); start one: dask scheduler") from None
     with client:
         _check_workers(client, address)
         yield client

@@ -276,7 +276,7 @@ def _files_of(paper: str) -> list[Path]:
         directory = STUDIES / paper if paper in papers() else own
         if found := list(directory.glob("*.toml")):
             return found
-        raise BadInput(f"{paper} holds no study (.toml)")
+        raise BadInput(f"{paper} holds no study (.toml); give a directory that does, or one of {', '.join(papers())}")
     if own.suffix == ".toml":
         return [own]
     raise BadInput(
