@@ -91,6 +91,40 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+def test_root_executes_nothing_that_somebody_could_exchange_with_a_directory_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, shared = tmp_path / "home", tmp_path / "shared"
+    cache = home / ".cache/brobust"
+    (cache / "virtual").mkdir(parents=True)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    locks.refuse_foreign_to_root(cache / "virtual", cache)
+    os.chown(home, 65534, 65534)
+    with pytest.raises(MissingSupport, match=r"/home belongs to user 65534, who could exchange .*/home/.cache/brobust"):
+        locks.refuse_foreign_to_root(cache / "virtual", cache)
+    locks.refuse_foreign_to_root(cache / "virtual", cache, with_way=False)
+    monkeypatch.setenv("SUDO_UID", "65534")
+    locks.refuse_foreign_to_root(cache / "virtual", cache)
+    home.chmod(0o775)
+    with pytest.raises(MissingSupport, match=r"/home may be written by others .*`chmod go-w .*/home`"):
+        locks.refuse_foreign_to_root(cache / "virtual", cache)
+    home.chmod(0o1777)
+    locks.refuse_foreign_to_root(cache / "virtual", cache)
+    # A link leads over all that it is made of.
+    shared.mkdir()
+    (shared / "link").symlink_to(home / ".cache")
+    linked = shared / "link/brobust"
+    locks.refuse_foreign_to_root(linked / "virtual", linked)
+    home.chmod(0o777)
+    with pytest.raises(MissingSupport, match=r"/home may be written by others"):
+        locks.refuse_foreign_to_root(linked / "virtual", linked)
+    home.chmod(0o755)
+    os.lchown(shared / "link", 65533, 65533)
+    with pytest.raises(MissingSupport, match=r"/link belongs to user 65533"):
+        locks.refuse_foreign_to_root(linked / "virtual", linked)
+
+
+@pytest.mark.root
 def test_what_the_command_makes_as_root_is_roots_alone_whatever_the_umask(tmp_path: Path) -> None:
     code = (
         "import contextlib, sys\nfrom pathlib import Path\nfrom brobust import __main__, files\n"

@@ -40,13 +40,39 @@ def refuse_foreign(path: Path) -> None:
         raise MissingSupport(f"{path} may be written by others than its owner; run `chmod go-w {path}`, or remove it")
 
 
-def refuse_foreign_to_root(place: Path, within: Path) -> None:
+def refuse_foreign_to_root(place: Path, within: Path, *, with_way: bool = True) -> None:
     """As root, refuse a directory whose content is about to be executed if it, or one above it up to `within`, fails
-    `refuse_foreign`."""
+    `refuse_foreign`. `with_way`: also if another user could put another directory in the place of `within`."""
     if os.geteuid() == 0:
+        if with_way:
+            _refuse_exchangeable(within)
         place, within = place.resolve(), within.resolve()
         for directory in (place, *(above for above in place.parents if above.is_relative_to(within))):
             refuse_foreign(directory)
+
+
+def _refuse_exchangeable(path: Path) -> None:
+    """Refuse a path if another user could exchange what it leads to. With `sudo -E` it is below the home of who has
+    called us, who may become root anyway. So may the owner of /, in a user namespace one without a name."""
+    trusted = {"0", str(os.geteuid()), os.environ.get("SUDO_UID"), str(Path("/").stat().st_uid)}
+    otherwise = "set BROBUST_CACHE to a directory of root's"
+    for name in _way(path):
+        found = name.lstat()
+        may_exchange = f"who could exchange {path}"
+        if str(found.st_uid) not in trusted:
+            raise MissingSupport(f"{name} belongs to user {found.st_uid}, {may_exchange}; {otherwise}")
+        is_link, is_sticky = stat.S_ISLNK(found.st_mode), found.st_mode & stat.S_ISVTX
+        if found.st_mode & 0o022 and not is_link and not is_sticky:
+            others = f"may be written by others than its owner, {may_exchange}"
+            raise MissingSupport(f"{name} {others}; run `chmod go-w {name}`, or {otherwise}")
+
+
+def _way(path: Path) -> Iterator[Path]:
+    """Yield a path and each one above it, also those of what is a link."""
+    for name in (path, *path.parents):
+        yield name
+        if name.is_symlink():
+            yield from _way(name.parent / name.readlink())
 
 
 class Locked(MissingSupport):

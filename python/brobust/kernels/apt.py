@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from brobust.host.cache import cache_directory
-from brobust.host.locks import locked, private_directory
+from brobust.host.locks import locked, private_directory, refuse_foreign_to_root
 
 # Of Debian's package debian-archive-keyring, which Ubuntu has too: apt refuses lists that these keys have not signed.
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -74,6 +74,7 @@ def _backports() -> Archive | None:
     if shutil.which("apt-get") is None or not KEYS.is_file():
         return None
     root = private_directory(cache_directory() / "backports")
+    refuse_foreign_to_root(root, cache_directory())
     settings = {
         "Dir::Etc::SourceList": root / "sources",
         "Dir::Etc::SourceParts": "-",

@@ -179,7 +179,8 @@ def find_again(name: str) -> VirtualKernel:
 def check_executable(kernel: VirtualKernel) -> None:
     """Refuse an executable that cannot run here, or has changed since it was built: its hash identifies runs. As root,
     also refuse one that another user could have put there."""
-    refuse_foreign_to_root(kernel.path.parent, cache_directory() if kernel.where == "cache" else _FROM_WHEEL)
+    is_cached = kernel.where == "cache"  # who could exchange a wheel's directory could exchange this file, too
+    refuse_foreign_to_root(kernel.path.parent, cache_directory() if is_cached else _FROM_WHEEL, with_way=is_cached)
     if not os.access(kernel.path, os.X_OK):  # false on a file system that is mounted so, too
         raise MissingSupport(
             f"kernel: {kernel.path} cannot be executed here: its file system is mounted noexec, or its mode has "
