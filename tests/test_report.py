@@ -5,6 +5,8 @@ import itertools
 import json
 import os
 import re
+import subprocess
+import sys
 from array import array
 from datetime import UTC, datetime
 from pathlib import Path
@@ -482,6 +484,19 @@ def test_a_number_and_its_unit_stand_on_one_line_of_a_caption(tmp_path: Path) ->
     lines = figure.get_supxlabel().split("\n")
     assert len(lines) > 39
     assert not any(line.startswith(("s,", "%,", "6.12")) for line in lines)
+
+
+def test_settings_of_figures_in_a_strangers_directory_do_not_count(tmp_path: Path) -> None:
+    """matplotlib reads them from the current directory; with these it runs latex."""
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfigure.facecolor: red\n\x1b[2J: 1\n")
+    code = (
+        "from brobust.report.plot import new_figure\n"
+        "with new_figure(2, 1) as figure:\n"
+        "    import matplotlib\n"
+        "    print(figure.get_facecolor(), matplotlib.rcParams['text.usetex'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("(1.0, 1.0, 1.0, 1.0) False\n", "")
 
 
 def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:

@@ -5,8 +5,11 @@ Files need matplotlib, of the extra `study` (brobust/extras.py); the terminal do
 from __future__ import annotations
 
 import itertools
+import logging
 import math
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -323,10 +326,25 @@ def names_beside(names: Sequence[str], width: float, font: int = 10) -> int:
     return min(len(names), max(1, int(width / inches)))
 
 
+def load_matplotlib() -> Any:
+    """Import matplotlib, which takes a second, unless it is here, and return it. The settings in a file matplotlibrc of
+    the current directory do not count: that may be a stranger's dataset, and with text.usetex they run programs."""
+    if "matplotlib" not in sys.modules:
+        log = logging.getLogger("matplotlib")  # it would print the lines that are no settings
+        log.disabled = is_there = os.path.exists("matplotlibrc")  # noqa: PTH110 # also where the directory is gone
+        try:
+            import matplotlib as mpl
+        finally:
+            log.disabled = False
+        if is_there:
+            mpl.rcdefaults()
+    return sys.modules["matplotlib"]
+
+
 @contextmanager
 def new_figure(width: float, height: float, *, font: int = 9, grid: bool = True) -> Iterator[Figure]:
     """Yield a figure of so many inches to draw on, while its style applies."""
-    import matplotlib as mpl  # takes a second
+    mpl = load_matplotlib()
     from matplotlib.figure import Figure
 
     with mpl.rc_context({"font.size": font, "axes.grid": grid, "grid.alpha": 0.3}):

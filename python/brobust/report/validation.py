@@ -124,9 +124,10 @@ def sentence(found: Agreement, backend: str = "vm") -> str:
 
 def draw(cells: pl.DataFrame, found: Agreement, directory: Path, backend: str = "vm") -> list[Path]:
     """Draw validation.png and .svg: the throughput on virtual over that in real time, a point per cell."""
-    from matplotlib.figure import Figure
+    from brobust.report.plot import load_matplotlib, log_ticks, save, styles
 
-    from brobust.report.plot import log_ticks, save, styles
+    load_matplotlib()
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6, 4.8), layout="constrained")
     axes = figure.add_subplot()
