@@ -361,7 +361,7 @@ def test_whoever_reads_while_files_are_merged_reads_all(dataset: Dataset, monkey
     listings = iter([listed])
     current = parts.current
     monkeypatch.setattr(parts, "current", lambda directory: next(listings, None) or current(directory))
-    read, _, unreadable = parts.read(dataset.directory / "throughput", lambda rows: rows)
+    read, _, unreadable = parts.read(dataset.directory / "throughput", lambda rows: rows, [*TABLES["throughput"]])
     assert sum(map(len, read)) == 6 and not unreadable
 
 
@@ -470,6 +470,39 @@ def test_many_files_that_cannot_be_read_for_one_reason_are_counted(dataset: Data
         assert set(dataset.runs()["run"]) == {"a-0"}
     assert [parts.name(n, n) in str(one.message) for n, one in zip((2, 3, 4), said, strict=False)] == [True] * 3
     assert str(said[3].message).startswith("7 more files") and len(said) == 4
+
+
+def test_of_a_table_only_the_documented_columns_are_read(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's file of some kilobytes may have thousands of others, each with any number of equal rows."""
+    dataset.append("a-0", _rates("a-0"))
+    (file,) = (dataset.directory / "throughput").iterdir()
+    more = {f"more_{number}": pl.lit(0.0) for number in range(50)}
+    pl.read_parquet(file).with_columns(**more).write_parquet(file)
+    collect, read = pl.LazyFrame.collect, set[str]()
+
+    def noted(lazy: pl.LazyFrame, *arguments: Any, **options: Any) -> Any:
+        read.update(lazy.collect_schema().names())
+        return collect(lazy, *arguments, **options)
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", noted)
+    assert dataset.throughput().height == 2
+    assert {*TABLES["throughput"]} <= read and not read & {*more}
+
+
+def test_rows_for_which_there_is_no_memory_are_left_out(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in ("a-0", "b-0"):
+        dataset.append(run, _rates(run))
+    three_rows = 3 * 8 * (len(TABLES["throughput"]) + 1)
+    monkeypatch.setattr(parts, "_memory_bytes", lambda: three_rows)
+    with pytest.warns(UnreadableFile, match=r"0002\.parquet .* \(its 4 rows need more memory than this machine has\)"):
+        assert dataset.throughput().height == 2
+    assert dataset.throughput("b-0").height == 2
+    monkeypatch.setattr(parts, "_memory_bytes", lambda: 2 * three_rows)
+    dataset.compact()
+    monkeypatch.setattr(parts, "_memory_bytes", lambda: three_rows)
+    with pytest.warns(UnreadableFile, match="its 4 rows need more memory"):
+        assert dataset.throughput().is_empty()
+    assert dataset.throughput("b-0").height == 2
 
 
 def test_another_schema_is_refused_by_name(dataset: Dataset) -> None:

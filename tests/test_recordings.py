@@ -102,6 +102,7 @@ def test_a_thread_is_named_after_the_last_hash_unless_a_file_has_the_whole_name(
         (None, "cannot be read"),
         ("", "neither CSV nor Parquet; give a .csv or .parquet file"),
         ("start_s\n1\n", "no column duration_ms"),
+        ("start_s,duration_ms" + "," * 1000 + "\n0,1\n", "has 1000 columns or more"),
         ("start_s,duration_ms\nsoon,1\n", "something else than numbers"),
         ("start_s,duration_ms\nnan,5\n", "no number"),
         ("start_s,duration_ms\ninf,5\n", "no number"),

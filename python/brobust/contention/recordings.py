@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("thread", "vcpu", "kind", "start_s", "duration_ms")
 """Those of a table that are looked at."""
+MAX_COLUMNS = 1000  # of CSV, whose columns are all read: each takes memory, however few rows there are
 
 Offtimes = tuple[tuple[int, int], ...]
 """Start and duration of each, ns."""
@@ -118,6 +119,8 @@ def _of_file(file: Path, thread: str) -> pl.DataFrame:
             # No others: a small file may hold thousands, each of as many equal rows.
             needed = [name for name in pl.read_parquet_schema(content) if name in COLUMNS]
             table = pl.read_parquet(content, columns=needed, n_rows=files.MAX_RECORDING_ROWS + 1)
+        elif content.count(b",", 0, content.find(b"\n")) >= MAX_COLUMNS:
+            raise BadInput(f"{file}: has {MAX_COLUMNS} columns or more; give start_s and duration_ms")
         else:
             table = pl.read_csv(content, n_rows=files.MAX_RECORDING_ROWS + 1)
     except BadInput as refusal:

@@ -39,6 +39,7 @@ again and again, and few files are left."""
 _NAME = re.compile(r"part-([0-9]{7,})-([0-9]{7,})\.parquet")
 _OTHER_NAME = "it has no name of brobust 0.2.0 or later"
 _TRIES = 10
+_BYTES_OF_VALUE = 8  # in memory, of a number or of what stands for a short text
 
 Unreadable = dict[Path, str]
 """Files that were left out, each with the reason."""
@@ -107,10 +108,10 @@ Normalised: TypeAlias = "Callable[[pl.DataFrame], pl.DataFrame]"
 
 
 def read(
-    directory: Path, normalised: Normalised, columns: Sequence[str] = (), runs: Iterable[str] | None = None
+    directory: Path, normalised: Normalised, columns: Sequence[str], runs: Iterable[str] | None = None
 ) -> tuple[list[pl.DataFrame], list[Part], Unreadable]:
     """Return the rows of a table with their `part`, the parts that they are of, and the files that cannot be read.
-    `columns`: only these; `runs`: only the rows of these."""
+    `columns`: those of these that a file has; `runs`: only the rows of these."""
     for _ in range(_TRIES):
         good = current(directory)
         unreadable = {file: _OTHER_NAME for file in directory.glob("*.parquet") if not _NAME.fullmatch(file.name)}
@@ -118,10 +119,11 @@ def read(
             return [normalised(_rows(good, columns, runs))] if good else [], good, unreadable
         except _unreadable():
             pass  # some of them cannot be read: try each by itself
-        frames, found, good = [], good, []
+        frames: list[pl.DataFrame] = []
+        found, good = good, []
         for part in found:
             try:
-                frames.append(normalised(_rows([part], columns, runs)))
+                frames.append(normalised(_rows([part], columns, runs, sum(frame.height for frame in frames))))
                 good.append(part)
             except _unreadable() as error:
                 unreadable[part.file] = (str(error).splitlines() or ["no reason given"])[0][:200]
@@ -135,16 +137,30 @@ def _unreadable() -> tuple[type[BaseException], ...]:
     return (BadInput, OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-def _rows(parts: Sequence[Part], columns: Sequence[str] = (), runs: Iterable[str] | None = None) -> pl.DataFrame:
+def _rows(
+    parts: Sequence[Part], columns: Sequence[str], runs: Iterable[str] | None = None, beside: int = 0
+) -> pl.DataFrame:
+    """Return the rows of these parts; refuse more than there is memory for, `beside` those that are read already: a
+    stranger's file of some kilobytes may hold any number of equal rows, and any number of other columns."""
     for part in parts:
         files.check(part.file, files.MAX_TABLE)
-    wanted = [*columns, PART] if columns else None
     with _in_ascii(parts[0].file.parent) as directory:
-        files_of = [directory / part.file.name for part in parts]
-        if runs is None:
-            return pl.read_parquet(files_of, columns=wanted, glob=False)
-        lazy = pl.scan_parquet(files_of, glob=False).filter(pl.col("run").is_in(list(runs)))
-        return (lazy if wanted is None else lazy.select(wanted)).collect()
+        found = pl.scan_parquet([directory / part.file.name for part in parts], glob=False)
+        present = found.collect_schema()
+        wanted = [name for name in (*columns, PART) if name in present]
+        most = _memory_bytes() // (max(len(wanted), 1) * _BYTES_OF_VALUE)
+        rows = found.select(pl.len()).collect().item() + beside
+        if runs is not None:
+            found = found.filter(pl.col("run").is_in(list(runs)))
+            if rows > most:  # those of all runs, which the files' ends say; these may have fewer
+                rows = found.select(pl.len()).collect().item() + beside
+        if rows > most:
+            raise BadInput(f"its {rows:,} rows need more memory than this machine has")
+        return found.select(wanted).collect()
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
@@ -161,14 +177,14 @@ def _in_ascii(directory: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def merge(directory: Path, normalised: Normalised, at_least: int, counting: pl.Expr) -> None:
-    """Merge the newest files into one if there are so many that should be, with the rows that count. Files that cannot
-    be read stay as they are."""
+def merge(directory: Path, normalised: Normalised, columns: Sequence[str], at_least: int, counting: pl.Expr) -> None:
+    """Merge the newest files into one if there are so many that should be, with the rows that count, and these columns.
+    Files that cannot be read stay as they are."""
     newest = _to_merge(current(directory))
     if len(newest) < at_least:
         return
     try:
-        rows = normalised(_rows(newest)).filter(counting).sort("run", maintain_order=True)
+        rows = normalised(_rows(newest, columns)).filter(counting).sort("run", maintain_order=True)
     except _unreadable():
         if debugging():
             raise

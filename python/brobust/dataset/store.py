@@ -276,7 +276,7 @@ class Dataset:
             documented = partial(_as_documented, name=name, columns=TABLES[name])
             # Failed runs that were measured again have no rows in other tables.
             counting = _is_last() | (pl.col("outcome") != "failed") if name == "runs" else pl.lit(True)
-            parts.merge(self.directory / name, documented, at_least, counting)
+            parts.merge(self.directory / name, documented, [*TABLES[name]], at_least, counting)
 
     def discard_if_empty(self) -> bool:
         """Remove the dataset if this object has begun it and nothing was measured into it, and return whether it did.
@@ -341,7 +341,7 @@ class Dataset:
         only the rows of these. `silent`: say nothing of files that cannot be read."""
         documented = {one: TABLES[name][one] for one in columns or TABLES[name]}
         documented_rows = partial(_as_documented, name=name, columns=documented)
-        frames, there, unreadable = parts.read(self.directory / name, documented_rows, columns, runs)
+        frames, there, unreadable = parts.read(self.directory / name, documented_rows, [*documented], runs)
         if not silent:
             _warn(unreadable)
         rows = pl.concat(frames) if frames else frame([], documented).with_columns(pl.lit(0, pl.Int64).alias(PART))
