@@ -6,16 +6,19 @@ what the repaired code does is run. Debian's own sources are taken where the cac
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from brobust.backends.vm import VmBackend
+from brobust.cli import kernel_patch
 from brobust.errors import BadInput, BrobustError, MissingSupport
 from brobust.kernel_patch import apply, compiling
 from brobust.kernels import modules
@@ -267,6 +270,18 @@ def test_the_diff_is_one_that_patch_takes(tree: Callable[..., Path], brobust: Br
     assert file.read_bytes() == before
     subprocess.run(["patch", "-p1", "-s"], input=diff.stdout, text=True, cwd=root, check=True)
     assert apply.plan(root)[0].repaired_already
+
+
+def test_a_terminal_does_not_act_on_what_a_strangers_tree_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    change = apply.Change("net/ipv4/tcp_bbr.c", "BBR", (), "int a;\n", "\tint a;\x1b[2J \udcff\u202e\n")
+    shown = {True: b"+\tint a;\\x1b[2J \\udcff\\u202e", False: b"+\tint a;\x1b[2J \xff\xe2\x80\xae"}
+    for is_terminal, line in shown.items():
+        content = io.BytesIO()
+        out = io.TextIOWrapper(content)
+        monkeypatch.setattr(out, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        monkeypatch.setattr(sys, "stdout", out)
+        kernel_patch._show(tmp_path, [change], False, [])
+        assert content.getvalue().splitlines()[-1] == line
 
 
 @needs_spatch

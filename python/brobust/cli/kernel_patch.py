@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from brobust import files
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, printable
 from brobust.kernel_patch import apply as patching
 from brobust.kernel_patch import compiling, series
 from brobust.kernel_patch.apply import Change
@@ -142,6 +142,8 @@ def _show(tree: Path, todo: Sequence[Change], mailed: bool, patches: Sequence[Pa
         text = series.mails(patches, author, date) if patches else patching.mail(todo, author, date)
     else:
         text = "".join(change.diff for change in todo)
+    if sys.stdout.isatty():  # a tree may be a stranger's; in a file or a pipe is what `patch` takes
+        text = "".join(letter if letter in "\n\t" else printable(letter) for letter in text)
     sys.stdout.buffer.write(text.encode(errors="surrogateescape"))
 
 
