@@ -14,7 +14,7 @@ import pytest
 from brobust.backends.lab import LabBackend, _of_contend
 from brobust.errors import BadInput, MissingSupport
 from brobust.lab import hosts, places, ssh
-from brobust.lab.ssh import Connection
+from brobust.lab.ssh import MAX_ERRORS, Connection
 from brobust.scenario import Contention
 from conftest import BROBUST, eventually, refused
 
@@ -146,6 +146,17 @@ def test_a_host_that_does_not_answer_does_not_hold_up_ctrl_c(lab: Path, tmp_path
         assert process.stderr is not None and "interrupted before the first run" in process.stderr.read()
     _, alive = psutil.wait_procs(waiting, timeout=5)
     assert len(waiting) >= 4 and not alive, "each ssh and its ProxyCommand have ended, too"
+
+
+def test_of_what_ssh_prints_without_end_the_last_words_are_kept_and_said(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host *\nProxyCommand sh -c 'yes noise | head -c 3000000 >&2'\n")
+    connection = Connection("sender", hosts.Machine(ssh="server-0"))
+    connection.start(config, cut_after=60, beside_others=False)
+    with pytest.raises(MissingSupport, match=r"sender \(server-0\): ssh: (?!noise)\w.*must work without a password"):
+        connection.wait_ready()
+    assert len(connection._errors) == MAX_ERRORS
+    assert connection.close() is None
 
 
 def test_an_interface_that_ssh_reaches_by_a_link_local_address_is_no_bottleneck() -> None:

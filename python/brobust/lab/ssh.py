@@ -19,7 +19,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,8 +34,10 @@ CONNECT_SECONDS = 10  # of TCP
 LOGIN_SECONDS = 60.0  # then, on a busy host
 UPLOAD_SECONDS = 120.0
 END_SECONDS = 30.0
+ERRORS_SECONDS = 1.0  # after the end of ssh, which a ProxyCommand may outlive
 SEND, READY, NO = "brobust-send", '{"ready"', "brobust-no"
 MAX_NOISE = 1 << 16  # bytes that a login may print before our script speaks
+MAX_ERRORS = 1 << 16  # of what is printed to standard error, so many bytes are kept, the last ones
 
 # Nothing but a POSIX shell and the tools of every Linux is needed until our program runs. It is not exec'ed: a program
 # that cannot start leaves the shell to remove it.
@@ -75,6 +76,7 @@ class Connection:
         self.peers: tuple[str, str] | None = None
         """The addresses of the ssh connection: where it comes from, as the host sees it, and the host's own."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._errors = b""
         self._is_ready = False
         self._ended = threading.Event()
         self._alive: threading.Thread | None = None
@@ -93,14 +95,15 @@ class Connection:
         command = ["ssh", "-T", *self._file]
         command += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
         script = self._script(["--silence", f"{cut_after:g}", *(["--beside-others"] if beside_others else [])])
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
         self._wire, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 # Ctrl-C is for us: a session of its own keeps the terminal's signals from ssh.
                 killed_with_parent([*command, "--", self.machine.ssh, f"sh -c {shlex.quote(script)}"]),
-                stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._errors, start_new_session=True,
+                stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
+        self._listening = threading.Thread(target=self._listen, name=f"errors-{self.name}", daemon=True)
+        self._listening.start()
 
     def _script(self, options: Sequence[str]) -> str:
         sudo = "sudo -n " if self.machine.sudo else ""
@@ -161,9 +164,19 @@ class Connection:
             return MissingSupport(f"{self.name}: ssh: {said or otherwise}; {how}")
         return MissingSupport(f"{self.name}: {said or otherwise}")
 
+    def _listen(self) -> None:
+        """Read what ssh and the host print to standard error, which need not end."""
+        assert self._process is not None and self._process.stderr is not None
+        with self._process.stderr as errors:
+            while block := os.read(errors.fileno(), MAX_ERRORS):
+                self._errors = (self._errors + block)[-MAX_ERRORS:]
+
     def _last_error(self) -> str:
-        self._errors.seek(0)
-        lines = [line for line in self._errors.read(1 << 20).decode(errors="replace").splitlines() if line.strip()]
+        """Return the last line of what was printed to standard error, of our program's lines if there are any."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            self._listening.join(ERRORS_SECONDS)
+        lines = [line for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
         ours = [line.removeprefix("brobust: ") for line in lines if line.startswith("brobust: ")]
         return printable((ours or lines or [""])[-1].strip())
 
@@ -209,7 +222,6 @@ class Connection:
         if self._alive is not None:
             self._alive.join()
         said = self._last_error()
-        self._errors.close()
         if status != 0 and self._is_ready and not was_lost:
             return f"{self.name}: {said or 'the connection was cut'}"
         return None
