@@ -1,5 +1,6 @@
 //! The sockets of one network namespace, from sweep to sweep.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use brobust_sockdiag::{Socket, SocketKey};
@@ -36,25 +37,55 @@ pub struct Moment {
     pub away_share: f64,
 }
 
+/// What a flow takes in the map beside its history. Half of a map that has just grown is empty.
+const BYTES: usize = 2 * size_of::<(u64, Flow)>();
+
+/// The memory that is left for flows in a sweep, in bytes, and the number of sockets that would have taken more.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    pub bytes: usize,
+    pub unfollowed: usize,
+}
+
+impl Room {
+    /// Returns whether there are so many bytes, and takes them; else a socket is not followed.
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.unwrap_or(self.bytes);
+        self.unfollowed += usize::from(left.is_none());
+        left.is_some()
+    }
+}
+
 /// Flows by their sockets' cookies.
 #[derive(Debug, Default)]
 pub struct Flows(ById<Flow>);
 
 impl Flows {
     /// Adds what a sweep has read of a socket. A socket may be reported twice, in one dump or because a dump had to be
-    /// repeated (brobust-sockdiag, query.rs): the first report of a sweep counts.
-    pub fn follow(&mut self, socket: &Socket, now: Moment, groups: &mut Groups, owners: &mut Owners) {
+    /// repeated (brobust-sockdiag, query.rs): the first report of a sweep counts. Where there is no room, a new socket is
+    /// not followed, and one that is followed begins again.
+    pub fn follow(&mut self, socket: &Socket, now: Moment, groups: &mut Groups, owners: &mut Owners, room: &mut Room) {
         let name = socket.congestion_control.as_deref().unwrap_or("");
-        let flow = self.0.entry(u64::from_ne_bytes(socket.key.cookie)).or_insert_with(|| Flow {
-            history: History::default(),
-            congestion_control: groups.control(name),
-            rate_bytes_per_s: 0.0,
-            cause: Cause::Undecided,
-            seen: 0,
-            uid: socket.uid,
-            cgroup_id: socket.cgroup_id,
-            key: socket.key,
-        });
+        let flow = match self.0.entry(u64::from_ne_bytes(socket.key.cookie)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let history = History::default();
+                if !room.take(BYTES + history.bytes()) {
+                    return;
+                }
+                new.insert(Flow {
+                    history,
+                    congestion_control: groups.control(name),
+                    rate_bytes_per_s: 0.0,
+                    cause: Cause::Undecided,
+                    seen: 0,
+                    uid: socket.uid,
+                    cgroup_id: socket.cgroup_id,
+                    key: socket.key,
+                })
+            }
+        };
         if flow.seen == now.sweep {
             return;
         }
@@ -64,11 +95,15 @@ impl Flows {
             flow.congestion_control = groups.control(name);
             flow.history.clear();
         }
+        let before = flow.history.bytes();
         // Where the kernel reports too little for a sample, the flow is counted and remains undecided.
         if let Some(sample) = Sample::of(socket) {
             flow.history.add(socket.time_ns, sample);
             // Long sweeps are farther apart than requested (sweeps.rs), but a verdict still needs its samples.
             flow.history.forget_before(socket.time_ns.saturating_sub(now.window_ns), MIN_SAMPLES);
+        }
+        if !room.take(flow.history.bytes() - before) {
+            flow.history = History::default();
         }
         let throttled_share = flow.cgroup_id.and_then(|id| owners.throttled_share(id)).unwrap_or(0.0);
         let verdict = judge(&flow.history, Cpu { away_share: now.away_share, throttled_share });
@@ -80,9 +115,18 @@ impl Flows {
     }
 
     /// Forgets the sockets that neither of the last two sweeps has seen. A single dump may leave a socket out
-    /// (brobust-sockdiag, query.rs), which must not cost its history.
-    pub fn forget_closed(&mut self, sweep: u64) {
-        self.0.retain(|_, flow| flow.seen + 1 >= sweep);
+    /// (brobust-sockdiag, query.rs), which must not cost its history. Returns how many bytes the others take.
+    pub fn forget_closed(&mut self, sweep: u64) -> usize {
+        let mut bytes = 0;
+        self.0.retain(|_, flow| {
+            let is_open = flow.seen + 1 >= sweep;
+            bytes += if is_open { BYTES + flow.history.bytes() } else { 0 };
+            is_open
+        });
+        if self.0.len() < self.0.capacity() / 3 {
+            self.0.shrink_to_fit(); // after many sockets have closed
+        }
+        bytes
     }
 
     pub fn seen_in(&self, sweep: u64) -> impl Iterator<Item = &Flow> {
@@ -118,12 +162,18 @@ mod tests {
     }
 
     fn sweep(flows: &mut Flows, number: u64, sockets: &[Socket]) -> usize {
+        sweep_within(flows, number, sockets, usize::MAX).0
+    }
+
+    /// Returns how many sockets were counted, how many were not followed, and the bytes that the flows take.
+    fn sweep_within(flows: &mut Flows, number: u64, sockets: &[Socket], bytes: usize) -> (usize, usize, usize) {
         let (mut groups, mut owners) = (Groups::default(), Owners::new(Path::new("/"), Duration::from_secs(10)));
+        let mut room = Room { bytes, unfollowed: 0 };
         for socket in sockets {
-            flows.follow(socket, Moment { sweep: number, ..AT }, &mut groups, &mut owners);
+            flows.follow(socket, Moment { sweep: number, ..AT }, &mut groups, &mut owners, &mut room);
         }
-        flows.forget_closed(number);
-        groups.sorted().iter().map(|group| group.sockets).sum()
+        let taken = flows.forget_closed(number);
+        (groups.sorted().iter().map(|group| group.sockets).sum(), room.unfollowed, taken)
     }
 
     #[test]
@@ -156,6 +206,30 @@ mod tests {
             assert_eq!(sweep(&mut flows, number, &[reported(1, number, 104)]), 1);
         }
         assert_eq!(flows.seen_in(5).next().unwrap().cause, Cause::Undecided);
+    }
+
+    #[test]
+    fn sockets_for_which_there_is_no_memory_are_counted_as_such_and_followed_when_there_is() {
+        let (mut flows, three) = (Flows::default(), [1, 2, 3]);
+        let sockets = |number, cookies: &[u8]| -> Vec<Socket> {
+            cookies.iter().map(|cookie| reported(*cookie, number, 232)).collect()
+        };
+        let of_one = sweep_within(&mut Flows::default(), 1, &sockets(1, &[1]), usize::MAX).2;
+        assert!((500..1500).contains(&of_one), "{of_one}");
+        let limit = 2 * of_one;
+        let (counted, unfollowed, mut taken) = sweep_within(&mut flows, 1, &sockets(1, &three), limit);
+        assert_eq!((counted, unfollowed, taken), (2, 1, limit));
+        // Samples that differ would take more: these flows begin again and again, so that the limit holds.
+        for number in 2..=8 {
+            let (counted, unfollowed, now) = sweep_within(&mut flows, number, &sockets(number, &three), limit - taken);
+            assert!(counted == 2 && unfollowed > 0 && now <= limit, "{counted} {unfollowed} {now}");
+            taken = now;
+        }
+        assert!(flows.seen_in(8).all(|flow| flow.cause == Cause::Undecided));
+        for number in 9..=10 {
+            taken = sweep_within(&mut flows, number, &sockets(number, &[1]), limit - taken).2;
+        }
+        assert_eq!(sweep_within(&mut flows, 11, &sockets(11, &[3, 1]), limit - taken).0, 2);
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl History {
         self.samples.clear();
     }
 
+    /// Returns how much memory it takes beside itself.
+    pub fn bytes(&self) -> usize {
+        self.times_ns.capacity() * size_of::<u64>() + self.samples.capacity() * size_of::<(Sample, usize)>()
+    }
+
     /// Returns the number of samples.
     pub fn count(&self) -> usize {
         self.times_ns.len()

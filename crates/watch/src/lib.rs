@@ -11,6 +11,7 @@ mod groups;
 mod history;
 mod host;
 mod ids;
+mod memory;
 mod namespaces;
 mod owners;
 mod probe;

@@ -30,6 +30,8 @@ pub struct SweepReport {
     /// Number of dumps that the kernel called inconsistent each time they were asked for: sockets may be missing from
     /// them.
     pub interrupted: usize,
+    /// Number of sockets that were not followed, or not over the whole window, for lack of memory.
+    pub unfollowed: usize,
     /// Wall time of the sweep.
     pub took_ms: f64,
     /// CPU time of the thread that made the sweep, the kernel's part included.
@@ -82,9 +84,10 @@ impl SweepReport {
     }
 
     /// Returns how many of what could not be read are network namespaces, those that are hidden from us as one. A dump
-    /// that was interrupted has been read, though sockets may be missing from it.
+    /// that was interrupted has been read, though sockets may be missing from it, and so may those that are not followed,
+    /// of which there is one sentence.
     pub fn unread_namespaces(&self) -> usize {
-        self.unread.len() - self.interrupted - self.unread_host
+        self.unread.len() - self.interrupted - self.unread_host - usize::from(self.unfollowed > 0)
     }
 }
 

@@ -14,9 +14,10 @@ use nix::time::{clock_gettime, ClockId};
 
 use crate::cause::Cause;
 use crate::distribution::{INFLIGHT_BDP, RATE_MBPS};
-use crate::flows::{Flow, Flows, Moment};
+use crate::flows::{Flow, Flows, Moment, Room};
 use crate::groups::Groups;
 use crate::host::{Host, HostLoad};
+use crate::memory;
 use crate::namespaces::{label, of as of_namespace, open, Namespaces};
 use crate::owners::Owners;
 use crate::report::{Bounds, FlowReport, SweepReport};
@@ -45,6 +46,8 @@ struct Namespace {
     /// None: not opened yet, or to be opened again after an error.
     sockets: Option<SockDiag>,
     flows: Flows,
+    /// Memory that the flows take, as of the last sweep.
+    bytes: usize,
 }
 
 pub struct Watch {
@@ -56,6 +59,8 @@ pub struct Watch {
     /// The host's loads in the last window.
     loads: VecDeque<(Instant, HostLoad)>,
     sweeps: u64,
+    /// The memory that all flows may take, in bytes.
+    memory: usize,
 }
 
 impl Watch {
@@ -68,6 +73,7 @@ impl Watch {
             host: Host::begin(),
             loads: VecDeque::new(),
             sweeps: 0,
+            memory: memory::for_flows(),
         };
         let unread = watch.open();
         match (watch.namespaces.values().any(|namespace| namespace.sockets.is_some()), unread.into_iter().next()) {
@@ -122,15 +128,17 @@ impl Watch {
         unread.extend(self.open());
         self.owners.begin(now.sweep);
         let (mut groups, mut namespaces, mut interrupted) = (Groups::default(), 0, 0);
+        let taken: usize = self.namespaces.values().map(|namespace| namespace.bytes).sum();
+        let mut room = Room { bytes: self.memory.saturating_sub(taken), unfollowed: 0 };
         let state_maps: Arc<[OwnedFd]> = state_maps.into();
         for namespace in self.namespaces.values_mut() {
             let Some(sockets) = &mut namespace.sockets else { continue };
             sockets.set_state_maps(Arc::clone(&state_maps));
-            let follow = |socket| namespace.flows.follow(&socket, now, &mut groups, &mut self.owners);
+            let follow = |socket| namespace.flows.follow(&socket, now, &mut groups, &mut self.owners, &mut room);
             let read = sockets.dump_each(&self.settings.filter, follow);
             // Kept until the next sweep, which looks for maps that exist, they would be found, and kept, for ever.
             sockets.set_state_maps(Arc::default());
-            namespace.flows.forget_closed(now.sweep);
+            namespace.bytes = namespace.flows.forget_closed(now.sweep);
             if matches!(read, Ok(()) | Err(Error::Interrupted)) {
                 namespaces += 1;
             }
@@ -145,6 +153,9 @@ impl Watch {
                 });
             }
         }
+        if room.unfollowed > 0 {
+            unread.push(no_memory(room.unfollowed, self.memory));
+        }
         let counts = groups.sorted();
         SweepReport {
             sweep: now.sweep,
@@ -157,6 +168,7 @@ impl Watch {
             unread,
             unread_host,
             interrupted,
+            unfollowed: room.unfollowed,
             // Of reading and judging: before reports are written.
             took_ms: begun.elapsed().as_secs_f64() * 1e3,
             cpu_ms: cpu_time().saturating_sub(cpu_before).as_secs_f64() * 1e3,
@@ -198,6 +210,15 @@ impl Watch {
         };
         flows.into_iter().map(report).collect()
     }
+}
+
+/// Returns the sentence about sockets that are not followed, with the memory for those that are, in bytes.
+fn no_memory(sockets: usize, memory: usize) -> String {
+    let are = if sockets == 1 { "socket is" } else { "sockets are" };
+    format!(
+        "{sockets} {are} not followed, since flows take {} MiB, three quarters of the memory that is allowed",
+        memory >> 20
+    )
 }
 
 /// Returns how many namespaces may be read at a time: each takes a file.

@@ -95,6 +95,7 @@ fn host(sweep: &SweepReport) -> Vec<Family> {
         ("brobust_sweep_seconds", "How long the latest sweep took", Some(sweep.took_ms / 1e3)),
         ("brobust_unread_namespaces", "Network namespaces that could not be read", Some(unread as f64)),
         ("brobust_unread_host_files", "Files on CPU load that could not be read", Some(sweep.unread_host as f64)),
+        ("brobust_unfollowed_sockets", "TCP sockets for which there is no memory", Some(sweep.unfollowed as f64)),
         (
             "brobust_host_steal_ratio",
             "Part of all CPUs' time since the last sweep in which the hypervisor ran others",
@@ -315,6 +316,7 @@ pub mod made_up {
             unread: vec![],
             unread_host: 0,
             interrupted: 0,
+            unfollowed: 0,
             took_ms: 20.0,
             cpu_ms: 10.0,
             flows: vec![flow("192.0.2.1:443", 0)],
@@ -448,9 +450,10 @@ mod tests {
         let first = SweepReport { interrupted: 1, unread: vec!["a dump".into()], ..report(vec![]) };
         let second = SweepReport {
             sweep: 2,
-            unread: ["/proc/stat", "netns a", "a dump", "a dump"].map(str::to_owned).into(),
+            unread: ["/proc/stat", "netns a", "a dump", "a dump", "7 sockets"].map(str::to_owned).into(),
             unread_host: 1,
             interrupted: 2,
+            unfollowed: 7,
             took_ms: 30.0,
             ..report(vec![count("cubic", "undecided", 1)])
         };
@@ -464,6 +467,7 @@ mod tests {
                 "brobust_dumps_interrupted_total 3.0",
                 "brobust_unread_namespaces 1.0",
                 "brobust_unread_host_files 1.0",
+                "brobust_unfollowed_sockets 7.0",
             ],
         );
     }

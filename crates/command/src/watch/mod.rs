@@ -167,6 +167,9 @@ fn verdict(report: &SweepReport) -> Outcome {
     } else if report.unread_namespaces() > 0 {
         "watch: a network namespace could not be read (the sweep says why), so whether one of its sockets is short of CPU \
          is unknown; --netns NAME asks for one alone"
+    } else if report.unfollowed > 0 {
+        "watch: sockets were not followed for lack of memory (the sweep says how many), so whether one of them is short of \
+         CPU is unknown; --filter asks for fewer"
     } else {
         return Ok(());
     };
@@ -249,8 +252,9 @@ mod tests {
         let interrupted = SweepReport { interrupted: 1, ..hidden.clone() };
         let lack = SweepReport { counts: vec![count("bbr", "throttled", 1)], ..hidden.clone() };
         let nothing = SweepReport { namespaces: 0, ..hidden.clone() };
-        let statuses = [&read, &hidden, &host, &interrupted, &lack, &nothing].map(status);
-        assert_eq!(statuses, [0, 2, 0, 0, 1, 2]);
+        let unfollowed = SweepReport { unfollowed: 5, ..hidden.clone() };
+        let statuses = [&read, &hidden, &host, &interrupted, &lack, &nothing, &unfollowed].map(status);
+        assert_eq!(statuses, [0, 2, 0, 0, 1, 2, 2]);
     }
 
     #[test]
