@@ -633,6 +633,19 @@ def test_a_run_has_room_for_what_it_maps(monkeypatch: pytest.MonkeyPatch) -> Non
         memory.check(virtual, at_once=1)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "watch --count 1", "cc list", "cc programs bbr_steady", "cc load bbr_steady --dry-run",
+        "cc unload --all --dry-run", "contend --pid 1 --share 0.5 --dry-run", "doctor --clean --dry-run",
+    ],
+)  # fmt: skip
+def test_who_may_hardly_open_a_file_is_told_no_half_of_it(words: str) -> None:
+    limited = ["prlimit", "--nofile=4:4", host_program(), *words.split()]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    _refused(done, "no more than 4 files may be open at a time (ulimit -n), and up to 32 are needed")
+
+
 @pytest.mark.virtual
 def test_a_bound_on_throughput_is_for_continuous_integration(brobust: Brobust, tmp_path: Path) -> None:
     grid = ["--cc", "cubic,bbr", "--share", "0.3", "--duration", "4s", "--buffer", "8bdp", "--repeat", "1", "--json"]

@@ -48,6 +48,15 @@ class Asked:
 
 
 @pytest.mark.root
+def test_where_no_thread_can_be_started_nothing_is_begun(tmp_path: Path) -> None:
+    with Asked(tmp_path / "run", "env", f"RUST_MIN_STACK={1 << 50}") as agent:
+        said = agent.process.communicate(timeout=30)
+    assert (agent.process.returncode, said[0]) == (2, b"")
+    assert said[1] == b"brobust: no thread can be started here (resource temporarily unavailable)\n"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("end", ["hangs up", "says nothing", "agent is killed"])
 def test_an_agent_undoes_everything_and_ends_what_it_started(tmp_path: Path, end: str) -> None:
     runtime, log = tmp_path / "run", tmp_path / "log"

@@ -7,7 +7,7 @@ use brobust_host::{printable, Refusal, Runtime};
 use clap::Args;
 use serde_json::json;
 
-use crate::{cc, output, Outcome, Stop};
+use crate::{cc, files, output, Outcome, Stop};
 
 #[derive(Args)]
 pub struct Options {
@@ -37,6 +37,7 @@ pub fn run(options: &Options) -> Outcome {
         );
         return Err(Refusal::missing_support(text).into());
     }
+    files::allow_open()?;
     let runtime = Runtime::of_environment();
     let found = leftovers(&runtime)?;
     let (mut problems, mut left) = (Vec::new(), Vec::new());

@@ -7,12 +7,29 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use brobust_host::{reason, Refusal};
-use nix::sys::resource::{getrlimit, Resource};
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::statvfs::statvfs;
 use tempfile::NamedTempFile;
 
 /// Of a recording, bytes: as in python/brobust/files.py. A host's disk is not filled either.
 pub const MAX_RECORDING: u64 = 1_000_000_000;
+
+/// So many files has `cc load` open, and more than the other commands.
+const MIN_OPEN: u64 = 32;
+
+/// Lets this process have as many open files as a command needs, and refuses if it may not: what could not be opened would
+/// count as not there, or the kernel would be said to refuse a control. It is called when the user's words have been
+/// checked.
+pub fn allow_open() -> brobust_host::Result<()> {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
+    if hard < MIN_OPEN {
+        return Err(Refusal::missing_support(format!(
+            "no more than {hard} files may be open at a time (ulimit -n), and up to {MIN_OPEN} are needed; raise this limit"
+        )));
+    }
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(MIN_OPEN), hard);
+    Ok(())
+}
 
 /// Writes a new file and gives it this name. It is written in the same directory under a name that is new there, and no
 /// link is followed, since root may write to directories in which other users can create links.

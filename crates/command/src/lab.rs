@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use brobust_guest::agent::{self, Change};
 use brobust_guest::{cc, sample, spin, watch};
 use brobust_host::guardian::THIS_PROGRAM;
-use brobust_host::{Refusal, Runtime, Session, Step};
+use brobust_host::{reason, Refusal, Runtime, Session, Step};
 use brobust_watch::Host;
 use clap::{Args, Subcommand};
 use nix::sys::signal::{SigSet, Signal};
@@ -84,6 +85,7 @@ fn serve(options: &Agent) -> Outcome {
         )
         .into());
     }
+    refuse_without_threads()?;
     // Twice as long, since it is for an agent that is stuck itself.
     let (runtime, silent) = (Runtime::of_environment(), Some(2 * options.silence));
     let session = RefCell::new(Session::start(runtime, Path::new(THIS_PROGRAM), options.beside_others, silent)?);
@@ -102,6 +104,12 @@ fn serve(options: &Agent) -> Outcome {
     let served = agent::serve_standard(options.silence, &record, &alive);
     session.borrow_mut().end()?;
     served.map_err(|error| Refusal::failed(format!("{error:#}")).into())
+}
+
+/// Refuses where not even one thread can be started (ulimit -v, -u): the agent starts one for each request.
+fn refuse_without_threads() -> brobust_host::Result<()> {
+    let started = thread::Builder::new().spawn(|| ()).map(|thread| drop(thread.join()));
+    started.map_err(|error| Refusal::missing_support(format!("no thread can be started here ({})", reason(&error))))
 }
 
 /// Reports what `brobust watch` says of a host's CPUs, from now until SIGTERM.

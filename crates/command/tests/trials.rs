@@ -62,7 +62,7 @@ fn who_cannot_unload_a_control_keeps_its_journal_and_goes_on() {
 fn namespaces_for_which_there_are_no_files_cost_those_that_are_read_nothing() {
     let elsewhere: Vec<_> = (0..30).map(|_| elsewhere()).collect();
     let watched = Command::new("prlimit")
-        .args(["--nofile=30:30", PROGRAM, "watch", "--netns", "all", "--json", "--count", "4"])
+        .args(["--nofile=32:32", PROGRAM, "watch", "--netns", "all", "--json", "--count", "4"])
         .args(["--interval", "50ms", "--window", "1s"])
         .output()
         .unwrap();

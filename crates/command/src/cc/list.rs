@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::journal::{Journal, Journals};
 use super::{clean_up, defaults, ListOptions};
 use crate::output::{self, remark, Align};
-use crate::Outcome;
+use crate::{files, Outcome};
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -24,6 +24,7 @@ struct Row {
 }
 
 pub fn run(options: &ListOptions) -> Outcome {
+    files::allow_open()?;
     clean_up(false);
     let rows = rows();
     if options.json {

@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 use super::journal::Journal;
 use super::unload::print_holders;
 use super::{changes, clean_up, defaults, not_known, print, CONTROL};
-use crate::{end, interrupt, numbers, Outcome, Stop};
+use crate::{end, files, interrupt, numbers, Outcome, Stop};
 
 /// How often a trial looks whether another command has unloaded it.
 const LOOK: Duration = Duration::from_millis(500);
@@ -71,6 +71,7 @@ pub fn run(options: &Options) -> Outcome {
     let name = options.name.as_str();
     ccload::find(name).map_err(|_| not_ours(name))?;
     let settings = settings(name, &options.param)?;
+    files::allow_open()?;
     clean_up(options.dry_run);
     let request = Request { name, settings, default_in: places(options.default, &options.netns)?, json: options.json };
     changes::check(name, &request.settings)?;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{not_known, refused, CONTROL};
 use crate::output::{self, Align};
-use crate::Outcome;
+use crate::{files, Outcome};
 
 #[derive(Args)]
 pub struct Options {
@@ -19,6 +19,9 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Outcome {
+    if ccload::names().any(|known| known == options.name) {
+        files::allow_open()?; // else it would be a control of which nobody knows
+    }
     let programs = ccload::programs(&options.name).map_err(|refusal| match refusal {
         // It speaks of loading.
         ccload::Refusal::Privilege => Refusal::missing_support(

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::changes::{self, Holders};
 use super::defaults::{self, Having};
 use super::{clean_up, not_known, print, CONTROL};
-use crate::{interrupt, Outcome};
+use crate::{files, interrupt, Outcome};
 
 #[derive(Args)]
 pub struct Options {
@@ -41,6 +41,7 @@ pub fn run(options: &Options) -> Outcome {
         };
         return Err(not_known(name, otherwise).into());
     }
+    files::allow_open()?;
     // A signal in the middle must not leave half of it.
     interrupt::catch();
     clean_up(options.dry_run);

@@ -100,6 +100,7 @@ fn contend(arguments: &Arguments) -> Outcome {
         return Err(Refusal::bad_input(text).into());
     }
     out.as_deref().map_or(Ok(()), check_out)?;
+    files::allow_open()?;
     let machine = arguments.vm.find()?;
     let places = hold::check(&request, &machine, force)?;
     print_found(&machine, &request, &places, json)?;
@@ -127,6 +128,7 @@ fn contend(arguments: &Arguments) -> Outcome {
 
 fn record(arguments: &Record) -> Outcome {
     check_out(&arguments.out)?;
+    files::allow_open()?;
     let machine = arguments.vm.find()?;
     let mut screen = Screen::new(arguments.json);
     let report = hold::record(&machine, arguments.duration.as_secs_f64(), &arguments.out, &mut screen)?;

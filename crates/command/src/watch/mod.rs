@@ -21,7 +21,7 @@ use brobust_watch::{Cause, Namespaces, Settings, SweepReport, Sweeps, Watch};
 use clap::Args;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
-use crate::{end, interrupt, numbers, output, Outcome, Stop};
+use crate::{end, files, interrupt, numbers, output, Outcome, Stop};
 use lines::Lines;
 use metrics::Metrics;
 use record::Record;
@@ -122,6 +122,7 @@ pub fn run(options: &Options) -> Outcome {
     let top = if is_metrics_only { 0 } else { options.top.unwrap_or(DEFAULT_TOP) };
 
     interrupt::catch();
+    files::allow_open()?;
     raise_file_limit();
     let namespaces = match options.netns.as_deref() {
         None => Namespaces::Own,
