@@ -88,12 +88,12 @@ if ! new_enough "${have_rust:-0}" "$wanted_rust"; then
 fi
 
 # --- the Python package and its Rust module; the kernel for virtual time is built beside them -------------------------
-# The build tools have fixed versions, as the dependencies have in the lock files: uv here, maturin in pyproject.toml.
-wanted_uv=0.13.9
+# The build tools have fixed versions, as the dependencies have in the lock files: uv in uv.txt, maturin in pyproject.toml.
+wanted_uv=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' scripts/uv.txt)
 if [ "$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$wanted_uv" ]; then
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "python3 is older than 3.11"
 	[ -x .venv/bin/python ] || python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$wanted_uv"
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt
 fi
 # What is packed is built by scripts/dist.sh itself.
 [ "$parts" != " dist " ] || exit 0

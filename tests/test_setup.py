@@ -95,3 +95,22 @@ def test_root_runs_nothing_that_another_user_has_put_into_the_cache(checkout: Pa
         os.chown(foreign, owner, owner)
         subprocess.run([command, "restore"], check=True, env=environment)
         assert (checkout / "target/release/deps/libone.rlib").exists() == is_taken
+
+
+def test_what_installs_all_else_is_installed_by_its_hash(tmp_path: Path) -> None:
+    root, stubs = tmp_path / "checkout", tmp_path / "bin"
+    (root / "scripts").mkdir(parents=True)
+    for file in ("scripts/setup.sh", "scripts/uv.txt", "Cargo.toml"):
+        shutil.copy(ROOT / file, root / file)
+    _stub(stubs, "dpkg-query", "echo ok installed")
+    _stub(stubs, "cargo", "echo cargo 9.9.9")
+    (root / ".venv").mkdir()
+    _stub(root / ".venv/bin", "python", f'echo "$*" >>{tmp_path}/installed')
+    environment = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}"}
+    subprocess.run([root / "scripts/setup.sh", "dist"], check=True, env=environment)
+    (words,) = (tmp_path / "installed").read_text().splitlines()
+    assert words.startswith("-m pip install ") and words.endswith(" --require-hashes -r scripts/uv.txt")
+    (version,) = [line for line in (ROOT / "scripts/uv.txt").read_text().splitlines() if line.startswith("uv==")]
+    _stub(root / ".venv/bin", "uv", f"echo uv {version.split()[0].removeprefix('uv==')}")
+    subprocess.run([root / "scripts/setup.sh", "dist"], check=True, env=environment)
+    assert len((tmp_path / "installed").read_text().splitlines()) == 1, "this version is here already"
