@@ -103,6 +103,9 @@ def test_root_executes_nothing_that_somebody_could_exchange_with_a_directory_abo
     with pytest.raises(MissingSupport, match=r"/home belongs to user 65534, who could exchange .*/home/.cache/brobust"):
         locks.refuse_foreign_to_root(cache / "virtual", cache)
     locks.refuse_foreign_to_root(cache / "virtual", cache, with_way=False)
+    with monkeypatch.context() as container:
+        container.setenv("HOME", str(home))
+        locks.refuse_foreign_to_root(cache / "virtual", cache)
     monkeypatch.setenv("SUDO_UID", "65534")
     locks.refuse_foreign_to_root(cache / "virtual", cache)
     home.chmod(0o775)
