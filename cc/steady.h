@@ -186,15 +186,15 @@ CC_INLINE void steady_check(const struct cc_connection *conn, u32 in_flight, str
 		st->resumed_ns = conn->clock_ns;
 		st->lag_ns = repair_lag(&rule, st->lag_ns, stall, conn->clock_ns, &st->stall);
 	}
-	if (!conn->in_flight && conn->unsent_bytes < conn->mss)
-		st->lag_ns = 0; /* the application has no more: what it writes later is not late */
 	st->bound.round_max = cc_max(st->bound.round_max, in_flight);
 	st->checked_ns = conn->clock_ns;
 	st->snd_nxt = conn->snd_nxt;
 	st->written = conn->snd_nxt + conn->unsent_bytes;
 }
 
-/* Rule 2. PROBE_RTT wants an empty path, so the lag waits. */
+/* Rule 2. PROBE_RTT wants an empty path, so the lag waits. It outlives pauses of the application, as
+ * long as a stall is remembered: without that, a server's answers, each cut short by stalls, take
+ * up to half as long again, and the path drops as many of their packets (docs/servers.md). */
 CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 {
 	u64 faster = BBR_UNIT;

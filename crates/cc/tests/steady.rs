@@ -101,15 +101,16 @@ fn a_pass_that_ended_for_another_reason_than_pacing_is_no_stall() {
 }
 
 #[test]
-fn what_the_application_writes_after_it_had_nothing_is_not_late() {
-    let mut path = steady("brb_bbr1_steady");
-    let own = send(&mut path, 1, 1);
-    assert!(send(&mut path, 1, 21) > own);
-    (path.conn.unsent_bytes, path.in_flight) = (0, Some(0));
-    path.ack();
-    path.conn.unsent_bytes = 1 << 20;
-    assert_eq!(send(&mut path, 1, 10), path.conn.pacing_rate);
-    assert!(path.conn.pacing_rate <= own, "{} after {own}", path.conn.pacing_rate);
+fn the_next_answer_of_an_application_makes_up_for_a_stall_as_long_as_that_is_remembered() {
+    for (pause_ms, is_faster) in [(10, true), (2500, false)] {
+        let mut path = steady("brb_bbr1_steady");
+        let own = send(&mut path, 1, 1);
+        assert!(send(&mut path, 1, 21) > own);
+        (path.conn.unsent_bytes, path.in_flight) = (0, Some(0));
+        path.ack();
+        path.conn.unsent_bytes = 1 << 20;
+        assert_eq!(send(&mut path, 1, pause_ms) > own, is_faster, "{pause_ms} ms");
+    }
 }
 
 /// In PROBE_BW after a stall of some 20 ms, with a BDP of 200 packets.
