@@ -63,7 +63,7 @@ def _refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         (["--cc", "bbr,,cubic"], ["--cc", "empty element"]),
         (["--cc", "cubic", "--cc=bbr"], ["--cc is given twice; write --cc cubic,bbr"]),
         (["--repeat", "0", "--repeat", "1"], ["--repeat is given twice; give one of its values"]),
-        (["--repeat", "x"], ["--repeat", "integer", "(given: x)"]),
+        (["--repeat", "x"], ["--repeat", "give a whole number", "(given: x)"]),
         (["--driver", "deadline:hz=5"], ["contention.driver", "hz=5", "24 to 1000"]),
         (["--driver", "quota:idle"], ["contention.driver", "'idle'"]),
         (["--driver", "late:chance=0%"], ["contention.driver", "chance=0%", "at most 100%"]),
