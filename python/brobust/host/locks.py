@@ -52,9 +52,9 @@ def refuse_foreign_to_root(place: Path, within: Path, *, with_way: bool = True) 
 
 
 def _refuse_exchangeable(path: Path) -> None:
-    """Refuse a path if another user could exchange what it leads to. Trusted is who has called sudo, and may become root
-    anyway; whose home root has been given, as containers do (root's shell reads files there); and the owner of /, in a
-    user namespace one without a name."""
+    """Refuse a path if another user could exchange what it leads to. Trusted is who has called sudo, and may become
+    root anyway; whose home root has been given, as containers do (root's shell reads files there); and the owner of /,
+    in a user namespace one without a name."""
     owners = {place.stat().st_uid for place in (Path("/"), Path.home()) if place.is_dir()}
     trusted = {"0", str(os.geteuid()), os.environ.get("SUDO_UID"), *map(str, owners)}
     otherwise = "set BROBUST_CACHE to a directory of root's"
