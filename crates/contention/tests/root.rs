@@ -276,7 +276,8 @@ fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
             first.stop().unwrap();
             let _again = deadline(&[worker.tid], 10 * MS, 40 * MS).unwrap();
             let summary = record(worker.tid, ms(100)).summary(None);
-            assert!(summary.effective_share - summary.asleep_share > 0.05, "{summary:?}");
+            // One that is left throttled does not run at all; 0.05 was seen while others compiled.
+            assert!(summary.effective_share - summary.asleep_share > 0.01, "{summary:?}");
         }
     }
 }
