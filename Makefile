@@ -41,7 +41,8 @@ tools:
 
 # tests/conftest.py says which tests run one after the other on one CPU: some change things that the host has only once.
 # The files are in its order, instead of those with the most tests first.
-SIDE_BY_SIDE = -n $(1) --no-loadscope-reorder
+WORKERS = logical
+SIDE_BY_SIDE = -n $(WORKERS) --no-loadscope-reorder
 
 # Lint and the tests that compile run beside the Rust tests, which mostly wait. What the Rust tests print comes last. A
 # shell starts in the background what ignores Ctrl-C: env makes it listen.
@@ -62,18 +63,19 @@ rust: setup
 	@scripts/rust_deps.sh keep
 
 # Fast, without kernels and VMs. The worker that has the tests which change the host mostly waits: one more fits.
+unit: WORKERS = $$(($$(nproc) + 1))
 unit: setup
 	@echo "== $@"
-	.venv/bin/pytest $(call SIDE_BY_SIDE,$$(($$(nproc) + 1))) -m "not vm and not virtual and not compiles"
+	.venv/bin/pytest $(SIDE_BY_SIDE) -m "not vm and not virtual and not compiles"
 
 # Compile kernel modules and repaired kernel trees.
 compiles: setup
-	.venv/bin/pytest $(call SIDE_BY_SIDE,logical) -m "compiles and not vm and not virtual"
+	.venv/bin/pytest $(SIDE_BY_SIDE) -m "compiles and not vm and not virtual"
 
 # Real kernels in virtual time: deterministic, about three minutes.
 virtual: setup
 	@echo "== $@"
-	.venv/bin/pytest $(call SIDE_BY_SIDE,logical) -m "virtual and not vm"
+	.venv/bin/pytest $(SIDE_BY_SIDE) -m "virtual and not vm"
 
 # Real VMs, about ten minutes: the last, with nothing else running on the machine.
 vm: setup

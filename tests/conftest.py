@@ -104,11 +104,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def alone_on_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let only one test marked `host` run at a time, among all workers and all checkouts: these tests change, or need
     for themselves, what exists only once per host."""
-    is_alone = request.node.get_closest_marker("host") is not None
-    if "PYTEST_XDIST_WORKER" in os.environ and os.geteuid() == 0:
+    is_root, is_alone = os.geteuid() == 0, request.node.get_closest_marker("host") is not None
+    if is_root and "PYTEST_XDIST_WORKER" in os.environ:
         # They look at when threads run: the tests of other workers, and what these start, give way to them.
         os.setpriority(os.PRIO_PROCESS, 0, 0 if is_alone else 10)
-    if not is_alone or os.geteuid() != 0:
+    if not (is_root and is_alone):
         yield
         return
     with locks.locked(locks.private_directory(Path("/run/brobust-tests")) / "lock", seconds=280):

@@ -35,6 +35,17 @@ def nothing_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def _cargo(directory: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -> Path:
+    """Put a cargo into PATH that builds quinn by a copy, after these commands."""
+    cargo = directory / "bin/cargo"
+    cargo.parent.mkdir()
+    release = "$CARGO_TARGET_DIR/release"
+    cargo.write_text(f'#!/bin/sh\n{before}\nmkdir -p "{release}"\ncp Cargo.toml "{release}/brobust-quinn"\n')
+    cargo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}/bin:/usr/bin:/bin")
+    return cargo
+
+
 class TestStacks:
     @pytest.mark.parametrize("stack", [*quic.STACKS.values(), *quic.WEB.values()], ids=[*quic.STACKS, *quic.WEB])
     def test_its_files_pin_the_version_that_it_names(self, stack: quic.Stack) -> None:
@@ -143,12 +154,7 @@ class TestBuild:
         self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stack = quic.STACKS["quinn"]
-        (nothing_built / "bin").mkdir()
-        cargo = nothing_built / "bin/cargo"
-        cargo.write_text('#!/bin/sh\nmkdir -p "$CARGO_TARGET_DIR/release"\ncp Cargo.toml "$CARGO_TARGET_DIR/release/'
-                         'brobust-quinn"\n')  # fmt: skip
-        cargo.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{nothing_built}/bin:/usr/bin:/bin")
+        cargo = _cargo(nothing_built, monkeypatch)
         assert build.build(stack, print) > 0
         assert build.build(stack, print) == 0 and stack.state == "built"
         about = quic.directory("quinn") / "built.json"
@@ -169,12 +175,7 @@ class TestBuild:
         self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who watches a log, as in continuous integration, sees that it goes on, and at what it is."""
-        (nothing_built / "bin").mkdir()
-        cargo = nothing_built / "bin/cargo"
-        cargo.write_text('#!/bin/sh\nmkdir -p "$CARGO_TARGET_DIR/release"\necho "   Compiling ring v0.17" >&2\n'
-                         'sleep 0.5\ncp Cargo.toml "$CARGO_TARGET_DIR/release/brobust-quinn"\n')  # fmt: skip
-        cargo.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{nothing_built}/bin:/usr/bin:/bin")
+        _cargo(nothing_built, monkeypatch, 'echo "   Compiling ring v0.17" >&2; sleep 0.5')
         said: list[str] = []
         assert build.build(quic.STACKS["quinn"], said.append, every=0.2) > 0
         assert "its log is" in said[0]

@@ -362,11 +362,18 @@ repeat = 3
 """
 
 
-def test_a_sweep_of_more_cells_and_fewer_repeats_leaves_no_run_without_its_scenario(
-    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def swept(pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Pretended]:
+    """The study mine.toml in an empty current directory, and the backends that measure it. Nobody tries how long a run
+    takes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
+    Path("mine.toml").write_text(SWEPT)
+    return pretended
+
+
+@pytest.mark.usefixtures("swept")
+def test_a_sweep_of_more_cells_and_fewer_repeats_leaves_no_run_without_its_scenario() -> None:
     for text in (SWEPT, SWEPT.replace('"bbr"]', '"bbr", "reno"]').replace("repeat = 3", "repeat = 1"), SWEPT):
         Path("mine.toml").write_text(text)
         app(["sweep", "mine.toml", "--scale", "smoke", "--out", "data"], standalone_mode=False)
@@ -375,12 +382,10 @@ def test_a_sweep_of_more_cells_and_fewer_repeats_leaves_no_run_without_its_scena
     assert dataset.runs().height == 2 * 3 + 1
 
 
+@pytest.mark.usefixtures("swept")
 def test_where_nothing_is_left_to_measure_it_is_said_and_where_the_data_are(
-    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
-    Path("mine.toml").write_text(SWEPT)
     sweep = ["sweep", "mine.toml", "--scale", "smoke", "--out", "data", "--json"]
     app(sweep, standalone_mode=False)
     capsys.readouterr()
@@ -414,13 +419,10 @@ def test_a_study_of_which_every_run_failed_leaves_the_others_their_claims(
     assert pl.read_csv("out/cells.csv")["figure"].to_list() == [2] and (tmp_path / "out/report.html").exists()
 
 
+@pytest.mark.usefixtures("swept")
 def test_a_reproduction_without_a_run_that_is_ok_says_so_once(
-    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
-    Path("mine.toml").write_text(SWEPT)
-
     def none_ok(_: Pretended, run: Run) -> Measured:
         if run.scenario.flows[0].cc == "bbr":
             raise RunFailed("no luck")
@@ -501,13 +503,9 @@ def test_one_run_that_is_ok_is_enough(
     ],
 )
 def test_the_last_line_of_a_series_says_how_many_runs_failed_and_how_to_repeat_them(
-    pretended: dict[str, Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], words: list[str], again: str, resume: list[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(expected_time, "_probe", lambda _: (0.0, 0.0))
-    Path("mine.toml").write_text(SWEPT)
-    pretended["virtual"].error = RunFailed("no luck")
+    swept: dict[str, Pretended], capsys: pytest.CaptureFixture[str], words: list[str], again: str, resume: list[str]
+) -> None:
+    swept["virtual"].error = RunFailed("no luck")
     app([*words, "--out", "data"], standalone_mode=False)
     assert capsys.readouterr().err.splitlines()[-1] == f"1 of 6 runs failed; {again} measures it again"
     app([*resume, "--out", "data"], standalone_mode=False)

@@ -78,21 +78,20 @@ def faithful(
     unfaithful for another reason, such as a path's guest that waits on a slow machine, still tells what is asked
     here, and is so again and again.)"""
     runs, data = linux_6_12
-    found = [{**run, "data": data} for run in runs]
+    found = {(run["cc"], run["share"]): {**run, "data": data} for run in runs}
     for _ in range(2):
         for share in (1, 0.5, 0.25):
-            bad = [run for run in found if run["share"] == share and (_disturbed(run) or not _has_its_share(run))]
+            of_share = [run for run in found.values() if run["share"] == share]
+            bad = [run["cc"] for run in of_share if _disturbed(run) or not _has_its_share(run)]
             if not bad:
                 continue
             again = tmp_path_factory.mktemp("again")
-            controls = ",".join(run["cc"] for run in bad)
-            cells = ["--cc", controls, "--share", str(share), "--duration", "5s", "--samples", "50ms", "--repeat", "1"]
-            for measured in _series(again, *cells):
-                (number,) = [n for n, run in enumerate(found) if (run["cc"], run["share"]) == (measured["cc"], share)]
-                run = found[number]
+            cells = ["--cc", ",".join(bad), "--share", str(share), "--duration", "5s", "--samples", "50ms"]
+            for measured in _series(again, *cells, "--repeat", "1"):
+                run = found[measured["cc"], share]
                 if not _disturbed(run) or measured["outcome"] == "ok" or _faster(measured, run):
-                    found[number] = {**measured, "data": again / "data"}
-    return found
+                    found[measured["cc"], share] = {**measured, "data": again / "data"}
+    return [*found.values()]
 
 
 def _disturbed(run: dict[str, Any]) -> bool:
