@@ -632,6 +632,35 @@ def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("pacing", "says", "most_ms"),
+    [
+        ("kernel", r"of which Linux makes up for at most [\d.]+ ms \(half a gap\)", 5.0),
+        ("kept lag=5ms", r"of which the kept schedule makes up for at most [\d.]+ ms", 10.0),
+        ("draft", r"of which pacing as in the draft makes up for nothing", 0.0),
+    ],
+)
+def test_an_explanation_says_what_the_pacing_in_force_makes_up_for(pacing: str, says: str, most_ms: float) -> None:
+    scenario = {**BBR, **ALL, "contention": {"share": 0.4}, "duration": "2s", "pacing": pacing}
+    run = brobust.run({**scenario, "flows": [{"cc": "bbr"}]})
+    found = api.explain(run, run.run, tries=False)
+    assert found.missed is not None and (found.missed.made_up_ms > 0) == (most_ms > 0)
+    assert found.missed.made_up_ms <= min(most_ms, found.missed.late_ms)
+    assert any(
+        re.search(says, sentence) for sentence in explanation.sentences(dataclasses.replace(found, causes=["cpu"]))
+    )
+
+
+@pytest.mark.virtual
+def test_a_pacing_rate_above_the_paths_is_not_called_the_limit() -> None:
+    scenario = {**BBR, **ALL, "contention": {"share": 0.25, "timeslice": "20ms"}, "duration": "2s"}
+    run = brobust.run({**scenario, "flows": [{"cc": "bbr_steady"}]})
+    rates = run.samples.filter(pl.col("time_s") > 1)["pacing_rate_mbps"]
+    assert float(rates.median()) > 20  # type: ignore[arg-type]  # it catches up most of the time
+    assert api.explain(run, run.run, tries=False).pacing_rate_mbps is None
+
+
+@pytest.mark.virtual
 @pytest.mark.parametrize("without_throughput", [False, True])
 def test_a_flow_that_begins_late_fills_the_path_for_its_part_of_the_time_only(without_throughput: bool) -> None:
     flows = [{"cc": "bbr"}, {"cc": "cubic", "sender": 2, "start": "1.6s"}]

@@ -21,6 +21,7 @@ from brobust import quic, units
 from brobust.analysis import departures, oracle, summary
 from brobust.analysis.cells import FULL
 from brobust.dataset import OfRun, captures
+from brobust.scenario.specs import Pacing
 
 # A run without a cause must carry so many times as much as the run itself: single runs of one cell may differ by less.
 GAIN = 1.2
@@ -63,7 +64,10 @@ class Missed:
     late_ms: float
     """How late they were, in the mean."""
     made_up_ms: float
-    """What Linux makes up for at most of that, in the mean: half of the gap to the next packet."""
+    """What the sender's pacing makes up for at most of that, in the mean: in Linux half of the gap to the next packet,
+    with a kept schedule (`pacing`) as much more as its lag may be."""
+    pacing: str
+    """How TCP paces: a scenario's `pacing`."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ class Explanation:
     cwnd_packets: float | None = None
     """The median congestion window in the second half, if what was in flight has filled it."""
     pacing_rate_mbps: float | None = None
-    """The median pacing rate in the second half, of a control that paces: one that shows a bandwidth estimate."""
+    """The median pacing rate in the second half, of a control that paces (one that shows a bandwidth estimate), if that
+    is no more than the path has room for: a control that catches up may ask for a hundred times as much."""
     tried: dict[str, float] = field(default_factory=dict)
     """What the flow carries if something is changed, Mbit/s."""
     requests: int | None = None
@@ -223,7 +228,7 @@ class _Facts:
             row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"],
             self.possible_mbps(row["start_s"]), self.part, signs, unseen, causes, self.oracle_mbps, self.missed(),
             self.collapse(), self.full_window_packets(),
-            _median(self.late["pacing_rate_mbps"]) if self.is_paced else None,
+            self.limiting_rate_mbps(),
             requests=row["requests"], request_ms=row["request_median_ms"],
             bandwidth_changes=self.bandwidth_mbps is None, backend=row["backend"], is_of_udp=self.is_of_udp,
         )  # fmt: skip
@@ -300,6 +305,11 @@ class _Facts:
         most = self.late["inflight_packets"].quantile(0.9)
         return window if window is not None and most is not None and most >= NEARLY * window else None
 
+    def limiting_rate_mbps(self) -> float | None:
+        """Return the median pacing rate in the second half; None if the flow is not paced, or faster than the path."""
+        rate = _median(self.late["pacing_rate_mbps"]) if self.is_paced else None
+        return rate if rate is not None and rate <= max(mbps for _, mbps in self.changes) else None
+
     def missed(self) -> Missed | None:
         """Return the departures that fell into off-times (departures.missed), of the flow's time."""
         rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
@@ -310,10 +320,13 @@ class _Facts:
         if not found:
             return None
         late_ms = sum(one.late_s for one in found) / len(found) * 1e3
-        made_up_ms = sum(min(one.late_s, one.gap_s / 2) for one in found) / len(found) * 1e3
+        pacing = Pacing.parse(self.row["pacing"] or "kernel")
+        # The other rules make up for nothing, but do not act where fq paces.
+        of_gap = 0.5 if pacing.name in ("kernel", "kept") or self.row["qdisc"] == "fq" else 0.0
+        made_up_ms = sum(min(one.late_s, one.gap_s * of_gap + pacing.lag / 1e9) for one in found) / len(found) * 1e3
         first = found[0]
         off_times = sum(self.row["start_s"] <= off < self.end_s for _, off in slices[:-1])
-        return Missed(first.due_s, first.late_s * 1e3, off_times, len(found), late_ms, made_up_ms)
+        return Missed(first.due_s, first.late_s * 1e3, off_times, len(found), late_ms, made_up_ms, str(pacing))
 
     def collapse(self) -> Collapse | None:
         """Return how the bandwidth estimate fell; None if it did not fall below a half."""

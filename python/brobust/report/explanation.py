@@ -8,7 +8,7 @@ from typing import Any
 
 from brobust import files
 from brobust.analysis.cells import FULL
-from brobust.analysis.explain import DECIDE, GAIN, Explanation
+from brobust.analysis.explain import DECIDE, GAIN, Explanation, Missed
 from brobust.units import show_count
 from brobust.units import show_measured as show
 
@@ -116,8 +116,7 @@ def _of_cpu(found: Explanation) -> Iterator[str]:
         yield (
             f"The first departure that pacing had set was missed at {missed.first_s:.4f} s, by "
             f"{show(missed.first_late_ms)} ms; {missed.departures} of {missed.off_times} off-times had one, "
-            f"{show(missed.late_ms)} ms late in the mean, of which Linux makes up for at most "
-            f"{show(missed.made_up_ms)} ms (half a gap)."
+            f"{show(missed.late_ms)} ms late in the mean, of which {_made_up(missed)}."
         )
     if (fell := found.collapse) is not None:
         yield (
@@ -134,6 +133,13 @@ def _of_cpu(found: Explanation) -> Iterator[str]:
                 "The timeslices themselves are not the limit: the best possible sender carries "
                 f"{show(found.oracle_mbps)} Mbit/s in them."
             )
+
+
+def _made_up(missed: Missed) -> str:
+    at_most = f"makes up for at most {show(missed.made_up_ms)} ms"
+    if missed.made_up_ms == 0:
+        return f"pacing as in {'the draft' if missed.pacing == 'draft' else 'Linux 4.14'} makes up for nothing"
+    return f"the kept schedule {at_most}" if missed.pacing.startswith("kept") else f"Linux {at_most} (half a gap)"
 
 
 def _tried(found: Explanation) -> Iterator[str]:
