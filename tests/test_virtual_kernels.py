@@ -187,6 +187,23 @@ def test_a_kept_tree_that_does_not_fit_is_built_from_the_beginning(tree: Path, o
     assert kept.exists() == (change != "--no-keep")
 
 
+def test_a_build_that_is_killed_while_it_removes_its_tree_leaves_none_that_looks_whole(
+    tree: Path, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(directory: Path, **_: object) -> None:
+        if (directory / "linux").exists():
+            (directory / "linux/Makefile").unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "rmtree", killed)
+        build.build(Order.of_tree(tree))
+    (left,) = virtual_kernels.cache_root().glob(".building-*")
+    assert (left / "linux/init").exists() and not (left / "kept.json").exists(), "the next build begins anew"
+    (ours / "tree/net/ipv4/tcp_own.c").write_text("tcp_register_congestion_control(&own); // changed\n")
+    assert not build.build(Order.of_tree(tree)).cached and not left.exists()
+
+
 def test_a_build_that_fails_keeps_its_tree_for_the_next(tree: Path, ours: Path) -> None:
     """Make leaves no half-written object where a file has an error: that is what changes most while one works."""
     (ours / "tree/init").mkdir()

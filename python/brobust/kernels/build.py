@@ -74,7 +74,7 @@ def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None
         earlier = virtual_kernels.cached(order.name)
         tree_is_wanted = keep_tree is True and not _kept(order.name).exists()
         if keep_tree is False:
-            shutil.rmtree(_kept(order.name), ignore_errors=True)
+            kept_tree.remove(_kept(order.name))
         if earlier is not None and not force and not tree_is_wanted:
             # Of Debian's sources the version that was built counts: a newer one is used only with `force`.
             identity = earlier.source if order.tree is None else identity_of_tree(order.tree)
@@ -221,7 +221,7 @@ def _scratch(name: str, keep_tree: bool | None, force: bool) -> Iterator[Path]:
         for leftover in ("ours", "whole", "package"):
             shutil.rmtree(scratch / leftover, ignore_errors=True)
     else:
-        shutil.rmtree(scratch, ignore_errors=True)  # it may be left by a build that was interrupted
+        kept_tree.remove(scratch)  # it may be left by a build that was interrupted
     scratch.mkdir(mode=0o755, exist_ok=True)
     refuse_foreign_to_root(scratch, cache_directory())
     free = shutil.disk_usage(scratch).free
@@ -245,4 +245,4 @@ def _scratch(name: str, keep_tree: bool | None, force: bool) -> Iterator[Path]:
 
 def _remove(scratch: Path, stays: bool) -> None:
     if not (stays and (scratch / kept_tree.STATE).exists()):
-        shutil.rmtree(scratch, ignore_errors=True)
+        kept_tree.remove(scratch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 from brobust.kernels import our_files
@@ -45,3 +46,9 @@ def keep(directory: Path, wanted: str, ours: Path, controls: dict[str, Path]) ->
         "controls": {control: str(source) for control, source in controls.items()},
     }
     (directory / STATE).write_text(json.dumps(state))
+
+
+def remove(directory: Path) -> None:
+    """Remove a build's directory; whoever is killed meanwhile leaves no tree that looks whole."""
+    (directory / STATE).unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)
