@@ -16,6 +16,7 @@ from brobust.dataset import Dataset, Measured, failed
 from brobust.dataset.parts import PART
 from brobust.dataset.store import ALWAYS_WRITTEN
 from brobust.errors import BadInput
+from brobust.report.plot import RUNS_FOR_95
 from brobust.scenario import Grid
 from brobust.scenario.grid import override
 from conftest import Brobust, json_lines
@@ -209,3 +210,13 @@ def test_the_intervals_are_those_of_scipys_bootstrap() -> None:
     )
     assert confidence.of_ratio([1, 2, 3], [0, 0, 0]) == (float("inf"), float("inf"))
     assert confidence.of_median(before[:2]) is None
+
+
+def test_the_interval_of_three_to_five_runs_is_their_range_and_holds_the_median_as_often_as_is_said() -> None:
+    draws = np.random.default_rng(5)
+    for n, part in ((3, 0.75), (4, 0.87), (5, 0.94), (RUNS_FOR_95, 0.95)):
+        samples = draws.normal(size=(400, n))
+        ends = [confidence.of_median(sample.tolist()) for sample in samples]
+        is_range = [found == pytest.approx((min(each), max(each))) for found, each in zip(ends, samples, strict=True)]
+        assert all(is_range) if n < RUNS_FOR_95 else not any(is_range)
+        assert np.mean([low <= 0 <= high for low, high in filter(None, ends)]) == pytest.approx(part, abs=0.04)

@@ -777,8 +777,10 @@ def test_a_caption_of_runs_on_different_paths_begins_with_their_length() -> None
     [
         ((1, 1), "Points: one run each, n = 1. "),
         ((2, 1), "Points: median of n = 1-2 runs, dots: each run. "),
-        ((3, 2), "bars: its 95 % confidence interval (bootstrap, where n is at least 3), dots: each run. "),
-        ((3, 3), "bars: its 95 % confidence interval (bootstrap), dots: each run. "),
+        ((3, 2), "bars: from the least run to the greatest, where n is at least 3, dots: each run. "),
+        ((3, 5), "bars: from the least run to the greatest, dots: each run. "),
+        ((6, 5), "interval (bootstrap; of 3 to 5 runs from the least to the greatest), dots: each run. "),
+        ((6, 9), "bars: its 95 % confidence interval (bootstrap), dots: each run. "),
     ],
 )
 def test_a_caption_tells_of_intervals_only_where_there_are_enough_runs(

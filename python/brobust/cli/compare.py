@@ -32,8 +32,9 @@ def compare(
     """Compare the throughput of two datasets cell by cell; exit with status 1 if a cell is worse in B.
 
     A cell differs if the 95 % confidence interval (bootstrap) of the difference of the medians lies outside the
-    tolerance. A comparison needs three runs of the cell in each dataset. A run that failed in B carried nothing. Where
-    no cell can be compared, the exit status is 2.
+    tolerance. A comparison needs three runs of the cell in each dataset; where noise is larger than the tolerance, one
+    cell in ten then differs by chance, of five runs one in thirty. A run that failed in B carried nothing. Where no
+    cell can be compared, the exit status is 2.
 
     Examples:
       brobust run --kernel virtual-6.1 --out before

@@ -441,15 +441,23 @@ def runs_of_a_cell(runs: pl.DataFrame, cell: Sequence[str]) -> str:
     return "-".join(dict.fromkeys([str(counts.min()), str(counts.max())]))
 
 
+RUNS_FOR_95 = 6
+"""From so many runs on, the bootstrapped interval is narrower than their range."""
+
+
 def _of_medians(n: str, runs: Sequence[int], medians: str, intervals: str) -> str:
-    """Return what medians of so many runs a cell are drawn as: there is no interval of fewer than three."""
+    """Return what medians of so many runs a cell are drawn as: there is no interval of fewer than three. That of three
+    to five is their range, which holds the true median in 75, 87 and 94 % of cases only (1 - 2^(1-n))."""
     if max(runs) == 1:
         return f"{medians}: one run each, {n}"
     if max(runs) < confidence.MIN_RUNS:
         return f"{medians}: median of {n} runs, dots: each run"
-    of = "" if min(runs) >= confidence.MIN_RUNS else f", where n is at least {confidence.MIN_RUNS}"
-    interval = f"{intervals}: its 95 % confidence interval (bootstrap{of})"
-    return f"{medians}: median of {n} runs, {interval}, dots: each run"
+    some = "" if min(runs) >= confidence.MIN_RUNS else f", where n is at least {confidence.MIN_RUNS}"
+    ends = f"{intervals}: from the least run to the greatest{some}"
+    if max(runs) >= RUNS_FOR_95:
+        few = "" if min(runs) >= RUNS_FOR_95 else f"; of 3 to {RUNS_FOR_95 - 1} runs from the least to the greatest"
+        ends = f"{intervals}: its 95 % confidence interval (bootstrap{few})"
+    return f"{medians}: median of {n} runs, {ends}, dots: each run"
 
 
 def caption(
