@@ -251,3 +251,50 @@ def test_a_directory_into_which_nothing_could_be_written_is_refused_before_it_is
     with pytest.raises(BadInput, match=f"--out {tmp_path}/new: {tmp_path} cannot be written; give another directory"):
         files.check_directory("--out", tmp_path / "new")
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def _file_of(descriptor: int) -> Path:
+    return Path(f"/proc/self/fd/{descriptor}").readlink()
+
+
+@pytest.mark.parametrize("many", [0, 100])
+def test_all_that_a_directory_holds_comes_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").write_text("whole")
+    (tmp_path / "a/link").symlink_to("b/file")
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(_file_of(descriptor)))
+    monkeypatch.setattr(files, "_MANY", many)
+    files.sync(tmp_path / "a")
+    assert synced == ([tmp_path / "a/b/file", tmp_path / "a/b"] if many else [])
+
+
+def test_what_is_made_is_on_the_disk_before_it_has_its_name_and_a_mark_is_gone_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(files, "sync", lambda made: done.append(f"sync {made.name}"))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(str(_file_of(descriptor))))
+    rename = Path.rename
+
+    def renamed(file: Path, target: Path) -> Path:
+        done.append(f"rename {file.name}")
+        return rename(file, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    (tmp_path / "made").mkdir()
+    cache.put_in_place(tmp_path / "made", tmp_path / "kept")
+    (tmp_path / "kept/mark").touch()
+    files.remove_mark(tmp_path / "kept/mark")
+    files.remove_mark(tmp_path / "kept/mark")  # that it is gone is what was wanted
+    assert done == ["sync made", "rename made", str(tmp_path / "kept")]
+
+
+def test_a_directory_takes_the_place_of_another_which_is_left_in_its_own(tmp_path: Path) -> None:
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    cache.put_in_place(tmp_path / "new", tmp_path / "old")
+    assert [(tmp_path / name / "file").read_text() for name in ("old", "new")] == ["new", "old"]

@@ -142,9 +142,10 @@ def test_root_takes_no_kernel_and_no_headers_that_others_could_change(
     monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
     for file in ("boot/vmlinuz-6.12-cloud", "lib/modules/6.12-cloud/modules.dep"):
         (tmp_path / "kernels/debian-6.12" / file).parent.mkdir(parents=True)
-        (tmp_path / "kernels/debian-6.12" / file).touch()
+        (tmp_path / "kernels/debian-6.12" / file).write_text("whole")
     there = tmp_path / "headers/6.12-cloud/usr/src/linux-headers-6.12-cloud"
     there.mkdir(parents=True)
+    (there / "Makefile").write_text("whole")
     assert vm_kernels.headers("debian-6.12") == there
     for directory, ask in ((there.parent, vm_kernels.headers), (tmp_path / "kernels", vm_kernels.find)):
         os.chown(directory, 65534, 65534)
@@ -280,6 +281,8 @@ def test_a_kernel_that_several_processes_ask_for_is_fetched_once(
         time.sleep(0.2)
         (tree / image).parent.mkdir(parents=True)
         (tree / image).write_text("a kernel")
+        (tree / "lib/modules/6.1.9").mkdir(parents=True, exist_ok=True)
+        (tree / "lib/modules/6.1.9/modules.dep").write_text("tcp_bbr.ko:")
 
     offered([CLOUD.format("6.1")])
     monkeypatch.setattr(vm_kernels, "_unpack", unpack)

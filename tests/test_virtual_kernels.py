@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -12,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,8 +58,17 @@ Greets.
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
+    return tree_in(tmp_path)
+
+
+@pytest.fixture
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return ours_in(tmp_path, monkeypatch)
+
+
+def tree_in(directory: Path) -> Path:
     """Make a tree that builds in a moment."""
-    root = tmp_path / "tree"
+    root = directory / "tree"
     for directory in ("arch/um", "init", "net/ipv4", "drivers/gpu"):
         (root / directory).mkdir(parents=True)
     (root / "Makefile").write_text(MAKEFILE)
@@ -68,10 +79,9 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def ours_in(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give the test its own kernel/virtual and cache."""
-    root = tmp_path / "ours"
+    root = directory / "ours"
     (root / "patches").mkdir(parents=True)
     (root / "tree/net/ipv4").mkdir(parents=True)
     (root / "config").write_text("CONFIG_TCP_CONG_ADVANCED=y\nCONFIG_TCP_CONG_BBR=y\nCONFIG_HZ=100\n")
@@ -81,7 +91,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(our_files, "VIRTUAL", root)
     monkeypatch.setattr(our_files, "CC", root / "cc")
     monkeypatch.setattr(our_files, "PATCHES", root / "series")
-    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BROBUST_CACHE", str(directory / "cache"))
     return root
 
 
@@ -202,6 +212,18 @@ def test_a_build_that_is_killed_while_it_removes_its_tree_leaves_none_that_looks
     assert (left / "linux/init").exists() and not (left / "kept.json").exists(), "the next build begins anew"
     (ours / "tree/net/ipv4/tcp_own.c").write_text("tcp_register_congestion_control(&own); // changed\n")
     assert not build.build(Order.of_tree(tree)).cached and not left.exists()
+
+
+def test_where_two_names_cannot_be_exchanged_a_kept_tree_serves_again_and_again(
+    tree: Path, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS. What was replaced lies beside the tree, which stays."""
+    as_on_nfs = SimpleNamespace(renameat2=lambda *_: -1, syncfs=lambda _: 0)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: as_on_nfs)
+    for number in range(3):
+        (ours / "tree/net/ipv4/tcp_own.c").write_text(f"tcp_register_congestion_control(&own); // {number}\n")
+        built = build.build(Order.of_tree(tree), keep_tree=True)
+        assert not built.cached and virtual_kernels.find(built.kernel.name) == built.kernel
 
 
 def test_a_build_that_fails_keeps_its_tree_for_the_next(tree: Path, ours: Path) -> None:
@@ -469,9 +491,10 @@ def test_an_executable_that_is_not_the_one_that_was_built_is_refused(tree: Path,
     with kernel.path.open("a") as executable:
         executable.write("x")
     with pytest.raises(
-        MissingSupport, match=r"linux has changed since it was built \(its SHA-256 .* --force` builds it again"
+        MissingSupport, match=r"linux has changed since it was built \(its SHA-256 .* virtual-6.4.0-v3` builds it again"
     ):
         virtual_kernels.find(kernel.name)
+    assert not _built(tree).cached and virtual_kernels.find(kernel.name) == kernel
 
 
 @pytest.mark.root

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import functools
 import io
+import itertools
 import json
 import os
 import re
@@ -372,11 +373,56 @@ def check_directory(option: str, directory: Path) -> None:
         raise BadInput(f"{option} {directory}: {nearest} cannot be written; give another directory")
 
 
+def sync(made: Path) -> None:
+    """Wait until what was made under another name is on the disk, a file or all that a directory holds. Who believes a
+    name must find its content also after a power cut, and the name alone may come to the disk first."""
+    below = (path for path in made.rglob("*") if path.is_file() and not path.is_symlink())
+    every = [made] if made.is_file() else list(itertools.islice(below, _MANY + 1))
+    if len(every) > _MANY:
+        _sync_file_system(made)
+        return
+    for file in every:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    for directory in {file.parent for file in every}:
+        _sync_directory(directory)
+
+
+def _sync_file_system(directory: Path) -> None:
+    """Wait until all of a directory's file system is on the disk."""
+    import ctypes  # seldom needed, and the help waits for it
+
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            if number not in _CANNOT_SYNC:
+                raise OSError(number, os.strerror(number), str(directory))
+    finally:
+        os.close(descriptor)
+
+
+def remove_mark(file: Path) -> None:
+    """Remove a file that says that what is beside it is whole, before that is changed or removed: it must not come back
+    after a power cut."""
+    with suppress(FileNotFoundError):
+        file.unlink()
+        _sync_directory(file.parent)
+
+
 def remove_scratch(directory: Path) -> None:
     """Remove the half-written files that killed processes left in this directory. The caller must know that no other
     process is writing there."""
     for scratch in directory.glob(SCRATCH):
         scratch.unlink(missing_ok=True)
+
+
+_MANY = 100
+"""For more files it is quicker to write all of their file system than one after the other."""
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -389,5 +435,5 @@ def _sync_directory(directory: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES):
+        if error.errno not in _CANNOT_SYNC:
             raise

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from brobust import files
 from brobust.errors import MissingSupport
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
 def cache_directory() -> Path:
@@ -39,3 +43,27 @@ def scratch_beside(place: Path) -> Iterator[Path]:
         files.writing_to(place.parent),  # before the scratch directory is removed
     ):
         yield scratch
+
+
+def put_in_place(whole: Path, place: Path) -> None:
+    """Give a directory the name by which it is believed, once its content is on the disk. At any moment what had the
+    name before has it, or this; what had it is then in this one's former place, or beside that, to be removed."""
+    files.sync(whole)
+    try:
+        whole.rename(place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _exchange(whole, place)
+
+
+def _exchange(whole: Path, place: Path) -> None:
+    import ctypes  # as in files.py
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(AT_FDCWD, os.fsencode(whole), AT_FDCWD, os.fsencode(place), RENAME_EXCHANGE) != 0:
+        # Some file systems (NFS) cannot exchange two names. Then nothing has the name for a moment.
+        replaced = whole.with_name(f"{whole.name}.replaced")
+        shutil.rmtree(replaced, ignore_errors=True)  # an earlier build's, where the directory around it stays
+        place.rename(replaced)
+        whole.rename(place)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from brobust import files
 from brobust.host.cache import cache_directory
 from brobust.host.locks import locked, private_directory, refuse_foreign_to_root
 
@@ -93,6 +94,7 @@ def _backports() -> Archive | None:
                     (root / needed).mkdir(parents=True, exist_ok=True)
                 (root / "sources").write_text(f"deb [signed-by={KEYS}] {_mirror()} stable-backports main\n")
                 if _succeeds(["apt-get", *archive.options, "-qq", "--error-on=any", "update"]):
+                    files.sync(root)
                     fetched.touch()
             return archive if fetched.is_file() else None
     except OSError:  # a full disk

@@ -7,7 +7,6 @@ any machine: the kernel's build string is part of the seed of its random number 
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, WriteFailed, one_line
-from brobust.host.cache import cache_directory
+from brobust.host.cache import cache_directory, put_in_place
 from brobust.host.locks import Locked, locked, refuse_foreign_to_root
 from brobust.kernels import kept_tree, our_files
 from brobust.kernels import virtual as virtual_kernels
@@ -33,8 +32,6 @@ from brobust.kernels.virtual import VirtualKernel
 
 # Raise this when the way of building changes, so that kernels built the old way are built again.
 RECIPE = 1
-
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 MIN_FREE_BYTES = 1_000_000_000  # for the sources without BULK, the objects, and the download
 
@@ -78,7 +75,8 @@ def _build(order: Order, progress: Progress, force: bool, keep_tree: bool | None
         if earlier is not None and not force and not tree_is_wanted:
             # Of Debian's sources the version that was built counts: a newer one is used only with `force`.
             identity = earlier.source if order.tree is None else identity_of_tree(order.tree)
-            if earlier.key == key(order, identity, hashed):
+            is_whole = virtual_kernels.hash_now(earlier) == earlier.sha256  # a power cut may have left half of it
+            if is_whole and earlier.key == key(order, identity, hashed):
                 return BuildResult(earlier, time.monotonic() - begun, cached=True)
         with (
             _scratch(order.name, keep_tree, force) as scratch,
@@ -106,7 +104,7 @@ def _compiled(
     congestion controls that our files add, and how many files a complete build compiles."""
     tree, built_by = scratch / "linux", kept_tree.key([RECIPE, source.identity, order.hz, compiler()], ours)
     controls = kept_tree.update(scratch, built_by, ours)
-    complete = controls is None
+    complete, stays = controls is None, scratch == _kept(order.name)
     if controls is None:
         shutil.rmtree(tree, ignore_errors=True)
         tree = unpack(order, source, scratch, log, progress)
@@ -115,9 +113,9 @@ def _compiled(
     try:
         objects = compile_kernel(tree, order.name, log, progress)
     except BuildFailed:  # make has removed what it could not complete
-        kept_tree.keep(scratch, built_by, ours, controls)
+        kept_tree.keep(scratch, built_by, ours, controls, stays=stays)
         raise
-    kept_tree.keep(scratch, built_by, ours, controls)
+    kept_tree.keep(scratch, built_by, ours, controls, stays=stays)
     earlier = virtual_kernels.cached(order.name)
     return tree, controls, objects if complete or earlier is None else earlier.objects
 
@@ -167,20 +165,8 @@ def keep(
         bbr_versions=bbr_versions(tree),
     )
     kernel.write()
-    _put_in_place(whole, final)
+    put_in_place(whole, final)
     return replace(kernel, path=final / "linux")
-
-
-def _put_in_place(whole: Path, final: Path) -> None:
-    """Give a directory its final name, such that at any moment the old directory or the new one has it."""
-    if not final.exists():
-        whole.rename(final)
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(AT_FDCWD, os.fsencode(whole), AT_FDCWD, os.fsencode(final), RENAME_EXCHANGE) != 0:
-        # Some file systems (NFS) cannot exchange two names. Then nothing has the name for a moment.
-        final.rename(whole.with_name("replaced"))
-        whole.rename(final)
 
 
 def _was_compiled(tree: Path, source: Path) -> bool:
@@ -218,7 +204,7 @@ def _scratch(name: str, keep_tree: bool | None, force: bool) -> Iterator[Path]:
     stays = _kept(name).exists() if keep_tree is None else keep_tree
     scratch = _kept(name) if stays else virtual_kernels.cache_root() / f".building-{name}"
     if (scratch / kept_tree.STATE).exists() and not force:
-        for leftover in ("ours", "whole", "package"):
+        for leftover in ("ours", "whole", "whole.replaced", "package"):
             shutil.rmtree(scratch / leftover, ignore_errors=True)
     else:
         kept_tree.remove(scratch)  # it may be left by a build that was interrupted

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from brobust.errors import MissingSupport
-from brobust.host.cache import cache_directory, scratch_beside
+from brobust.host.cache import cache_directory, put_in_place, scratch_beside
 from brobust.host.locks import private_directory
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
@@ -35,7 +36,7 @@ def packed(name: str) -> Packed:
 def unpacked(sent: Packed) -> VirtualKernel:
     """Return the kernel that was sent; it is written into the cache unless it is there."""
     directory = cache_directory() / "sent" / sent.hash
-    if VirtualKernel.read(directory) is None:
+    if not _is_whole(directory, sent.hash):
         executable = zlib.decompress(sent.executable)
         if _hash(sent.facts, executable) != sent.hash:
             raise MissingSupport("kernel: what was sent is damaged; repeat the command")
@@ -46,15 +47,19 @@ def unpacked(sent: Packed) -> VirtualKernel:
             (whole / "linux").write_bytes(executable)
             (whole / "linux").chmod(0o755)
             (whole / "kernel.json").write_bytes(sent.facts)
-            try:
-                whole.rename(directory)
-            except OSError:  # perhaps another worker of this host has just done the same
-                if VirtualKernel.read(directory) is None:
-                    raise
+            put_in_place(whole, directory)  # perhaps another worker of this host has just done the same
     kernel = VirtualKernel.read(directory)
     assert kernel is not None
     virtual_kernels.check_executable(kernel)
     return kernel
+
+
+def _is_whole(directory: Path, hash: str) -> bool:
+    """Return whether a directory has the kernel with this hash, and not what a power cut has left of it."""
+    try:
+        return _hash((directory / "kernel.json").read_bytes(), (directory / "linux").read_bytes()) == hash
+    except OSError:
+        return False
 
 
 def _hash(facts: bytes, executable: bytes) -> str:

@@ -233,6 +233,7 @@ def _download(offer: _Offer, store: Path, scratch: Path, log: Log, progress: Pro
         )
     store.mkdir(parents=True, exist_ok=True)
     tarball = store / f"{package}_{offer.version}.tar{unpacked.suffix}"
+    files.sync(unpacked)
     unpacked.rename(tarball)
     shutil.rmtree(here)
     return tarball

@@ -186,13 +186,17 @@ def check_executable(kernel: VirtualKernel) -> None:
             f"kernel: {kernel.path} cannot be executed here: its file system is mounted noexec, or its mode has "
             "changed; install brobust elsewhere, or set BROBUST_CACHE to a directory that allows programs, and build it"
         )
-    status = kernel.path.stat()
-    found = _sha256(kernel.path, status.st_ino, status.st_size, status.st_mtime_ns)
-    if found != kernel.sha256:
+    if (found := hash_now(kernel)) != kernel.sha256:
         raise MissingSupport(
             f"kernel: {kernel.path} has changed since it was built (its SHA-256 begins with {found[:12]}, kernel.json "
-            f"has {kernel.sha256[:12]}); `{kernel.build_command} --force` builds it again"
+            f"has {kernel.sha256[:12]}); `{kernel.build_command}` builds it again"
         )
+
+
+def hash_now(kernel: VirtualKernel) -> str:
+    """Return the SHA-256 that the executable has now; `kernel.sha256` is the one that it had when it was built."""
+    status = kernel.path.stat()
+    return _sha256(kernel.path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @cache

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, last_line
-from brobust.host.cache import cache_directory, scratch_beside
+from brobust.host.cache import cache_directory, put_in_place, scratch_beside
 from brobust.host.locks import locked, refuse_foreign_to_root
 from brobust.host.programs import find_program
 from brobust.kernels.apt import HOST, Archive, archives
@@ -165,8 +165,17 @@ def _cached(name: str) -> Kernel | None:
         return None
     if not images:
         return None
-    release = images[0].name.removeprefix("vmlinuz-")
-    return Kernel(name, images[0], root / "lib/modules" / release)
+    kernel = Kernel(name, images[0], root / "lib/modules" / images[0].name.removeprefix("vmlinuz-"))
+    return kernel if _have_content(kernel.image, kernel.modules / "modules.dep") else None
+
+
+def _have_content(*those: Path) -> bool:
+    """Return whether these files are there and not empty. A removal that was killed, or a power cut, may have left a
+    part of a directory."""
+    try:
+        return all(file.stat().st_size > 0 for file in those)
+    except OSError:
+        return False
 
 
 def _from_debian(name: str) -> Kernel:
@@ -192,7 +201,7 @@ def _from_debian(name: str) -> Kernel:
             raise MissingSupport(f"kernel: {package} and its parts hold no kernel; give another one")
         release = images[0].name.removeprefix("vmlinuz-")
         _tool("kmod", ["depmod", "-b", str(tree), release], scratch)
-        _put_in_place(tree, root)
+        put_in_place(tree, root)
     kernel = _cached(name)
     assert kernel is not None
     return kernel
@@ -207,7 +216,7 @@ def headers(name: str) -> Path:
     root = cache_directory() / "headers" / kernel.release
     package = f"linux-headers-{kernel.release}"
     there = root / "usr/src" / package
-    if not there.is_dir():
+    if not _have_content(there / "Makefile"):
         _fetch_headers(package, root, there)
     refuse_foreign_to_root(there, cache_directory())
     return there
@@ -215,7 +224,7 @@ def headers(name: str) -> Path:
 
 def _fetch_headers(package: str, root: Path, there: Path) -> None:
     with _alone(root), scratch_beside(root) as scratch:
-        if there.is_dir():  # fetched by another process while this one waited
+        if _have_content(there / "Makefile"):  # fetched by another process while this one waited
             return
         archive = next((one for one in archives() if one.offered(package)), HOST)
         tree = scratch / "tree"
@@ -224,7 +233,7 @@ def _fetch_headers(package: str, root: Path, there: Path) -> None:
         makefile = tree / "usr/src" / package / "Makefile"
         here = "$(dir $(lastword $(MAKEFILE_LIST)))../"
         makefile.write_text(makefile.read_text().replace("/usr/src/", here))
-        _put_in_place(tree, root)
+        put_in_place(tree, root)
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:
@@ -232,12 +241,6 @@ def _alone(root: Path) -> AbstractContextManager[None]:
     files.make_directory(root.parent)
     refuse_foreign_to_root(root.parent, cache_directory())
     return locked(root.with_name(f".{root.name}.lock"), FETCH_SECONDS)
-
-
-def _put_in_place(tree: Path, root: Path) -> None:
-    """Rename a tree to its place in the cache. At most a broken one is there, which nothing uses."""
-    shutil.rmtree(root, ignore_errors=True)
-    tree.rename(root)
 
 
 def _unpack(archive: Archive, package: str, scratch: Path, tree: Path) -> None:
@@ -268,6 +271,7 @@ def with_modules(kernel: Kernel, added: Sequence[Path], directory: Path) -> Kern
                 (copy / file).unlink()
             shutil.copy(module, copy / place / f"{name}.ko")
         _tool("kmod", ["depmod", "-b", str(scratch), kernel.release], scratch)
+        files.sync(copy)
         copy.rename(modules)
     return _from_files(f"{kernel.image}:{modules}")
 
