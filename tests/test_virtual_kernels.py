@@ -226,6 +226,18 @@ def test_where_two_names_cannot_be_exchanged_a_kept_tree_serves_again_and_again(
         assert not built.cached and virtual_kernels.find(built.kernel.name) == built.kernel
 
 
+def test_a_tree_that_may_only_be_read_is_built_as_any_other(tree: Path, ours: Path) -> None:
+    (tree / "init").chmod(0o555)
+    (tree / "init/main.c").chmod(0o444)
+    try:
+        assert _built(tree, name="virtual-readable").kernel.release == "6.4.0-v3"
+        build.build(Order.of_tree(tree, name="virtual-readable"), keep_tree=True)
+        (kept,) = virtual_kernels.cache_root().glob(".kept-*/linux/init")
+        assert (kept.stat().st_mode & 0o200, (kept / "main.c").stat().st_mode & 0o200) == (0o200, 0o200)
+    finally:
+        (tree / "init").chmod(0o755)
+
+
 def test_a_build_that_fails_keeps_its_tree_for_the_next(tree: Path, ours: Path) -> None:
     """Make leaves no half-written object where a file has an error: that is what changes most while one works."""
     (ours / "tree/init").mkdir()

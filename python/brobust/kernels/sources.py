@@ -257,7 +257,8 @@ def unpack(order: Order, source: Source, scratch: Path, log: Log, progress: Prog
         return tree
     progress.phase(f"copying {order.tree}")
     left_out = [f"--exclude=./{pattern}" for pattern in BULK]
-    copy = 'tar -c --anchored --wildcards "$@" -C "$0" . | tar -x'
+    # A tree that may only be read could neither be patched nor removed.
+    copy = 'tar -c --mode=u+rwX --anchored --wildcards "$@" -C "$0" . | tar -x'
     if log.call(["bash", "-o", "pipefail", "-c", copy, str(order.tree), *left_out], cwd=tree) != 0:
         raise MissingSupport(f"{order.tree} cannot be copied to {tree}: {log.last_line()}")
     if (tree / ".config").exists() or (tree / "include/config").exists():
