@@ -6,10 +6,11 @@ rule does is tested in virtual time (test_virtual.py), since every virtual kerne
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,41 @@ def test_a_failure_removes_the_files_that_are_new(tree: Path, monkeypatch: pytes
     with pytest.raises(KeyboardInterrupt):
         apply.write(tree, series.together(tree, series.plan(tree)))
     assert _content(tree) == before
+
+
+class _Killed(BaseException):
+    """As if the process were killed: what restores the files is not done either."""
+
+
+def test_a_tree_of_which_some_files_were_repaired_is_refused_or_completed_and_never_taken_for_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = _skeleton(tmp_path / "whole", UNTIL_6)
+    apply.write(whole, series.together(whole, series.plan(whole)))
+    replace, refused = Path.replace, 0
+    for survived in range(0, 100, 2):
+        tree = _skeleton(tmp_path / str(survived), UNTIL_6)
+        changes = series.marks_last(series.together(tree, series.plan(tree)))
+        left = iter(range(survived))
+
+        def killed(file: Path, target: Path, left: Iterator[int] = left) -> Path:
+            if next(left, None) is None:
+                raise _Killed
+            return replace(file, target)
+
+        with monkeypatch.context() as patched, contextlib.suppress(_Killed):
+            patched.setattr(Path, "replace", killed)
+            apply.write(tree, changes)
+        try:
+            apply.write(tree, series.together(tree, series.plan(tree)))
+        except BadInput as refusal:
+            assert "does not apply" in str(refusal)
+            refused += 1
+        else:
+            assert _content(tree) == _content(whole), survived
+        if survived > len(changes):
+            break
+    assert refused > 3
 
 
 def test_what_is_no_tree_is_refused(tmp_path: Path) -> None:

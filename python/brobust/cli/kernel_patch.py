@@ -95,7 +95,7 @@ def patch(
     if show:
         _show(tree, todo, format_patch, patches)
     elif not check:
-        patching.write(tree, changes)
+        patching.write(tree, series.marks_last(changes) if is_series else changes)
     _print(changes, check, show, sentence, compiled, kernels)
 
 

@@ -86,6 +86,14 @@ def together(tree: Path, patches: Sequence[Patch]) -> list[Change]:
     return list(whole.values())
 
 
+def marks_last(changes: Sequence[Change]) -> list[Change]:
+    """Return the changes such that those come last by which `plan` tells that a tree has a patch: a tree in which only
+    some of the files were replaced, because the command was killed, is refused then, and never taken for repaired."""
+    texts = "".join(path.read_text() for path in our_files.series(KEPT).values())
+    marks = re.findall(r"^Left out where (\S+) has: ", texts, re.MULTILINE)
+    return sorted(changes, key=lambda change: change.name in marks)
+
+
 def mails(patches: Sequence[Patch], author: str, date: str) -> str:
     """Return the patches in the format of `git format-patch`, one after the other, for `git am` or for posting."""
     return "".join(
