@@ -15,6 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import made_up
+from brobust import files
 from brobust.analysis import cells, confidence, summary, twins
 from brobust.analysis.axes import VALUES
 from brobust.analysis.checks import AnyCheck, select
@@ -25,6 +26,7 @@ from brobust.cli.sweep import _field
 from brobust.dataset import PACKETS, RUNS, TABLES, Dataset, Measured, frame
 from brobust.errors import BadInput, Interrupted
 from brobust.report import plot, sheets
+from brobust.report.reproduced import Reproduced
 from brobust.report.study import DISTRIBUTIONS, PANELS, _where, check, draw, throughput_figure
 from brobust.scenario import Grid, Run
 from brobust.study import Scale, model, papers
@@ -927,6 +929,26 @@ def test_a_figure_alone_does_not_replace_claims_and_report_of_more_figures(
     for nothing in ("[]", "{"):  # nothing that it wrote
         (tmp_path / "reproduction.json").write_text(nothing)
         sweep._check_replaced(tmp_path, ["10"])
+
+
+def test_a_reproduction_whose_files_were_not_all_written_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of them would be of this time, and half of the time before."""
+
+    def killed(file: Path, content: object) -> None:
+        raise KeyboardInterrupt
+
+    about = {"paper": "2brobust", "scale": "smoke", "backend": "virtual", "figures": ["4"]}
+    (tmp_path / "reproduction.json").write_text(json.dumps(about))
+    (tmp_path / "claims.jsonl").write_text("")
+    assert Reproduced(tmp_path).claims == []
+    evidence: Any = SimpleNamespace(runs=pl.DataFrame())
+    monkeypatch.setattr(files, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sweep._write(tmp_path, about, [(model.of_paper("2brobust", ["4"])[0], evidence)], [], [])
+    with pytest.raises(BadInput, match=r"holds no finished reproduction; `brobust reproduce PAPER --out "):
+        Reproduced(tmp_path)
 
 
 @pytest.mark.virtual

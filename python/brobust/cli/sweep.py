@@ -222,13 +222,15 @@ def _write(
         for study, evidence in measured
         if not evidence.runs.is_empty()  # perhaps all of its runs failed
     ]
-    files.write(directory / "reproduction.json", json.dumps(about))
+    finished = directory / "reproduction.json"
+    files.remove_mark(finished)  # who is killed meanwhile leaves no verdicts of now beside what is said of before
     files.write(directory / "claims.jsonl", "".join(json.dumps(v.__dict__) + "\n" for v in verdicts))
     files.write(directory / "twins.jsonl", "".join(json.dumps(asdict(twin)) + "\n" for twin in twinned))
     files.write(directory / "verdicts.csv", sheets.verdicts(verdicts))
     files.write(directory / "twins.csv", sheets.twins(twinned))
     files.write(directory / "cells.csv", pl.concat(every_cell).write_csv())
     files.write(directory / "metrics.csv", sheets.metrics(measured).write_csv())
+    files.write(finished, json.dumps(about))
     html.write([directory], directory / "report.html")
 
 
