@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,6 +192,27 @@ def test_directories_that_were_made_for_a_dataset_go_with_it_if_nothing_was_meas
 def test_a_dataset_whose_beginning_was_interrupted_can_be_begun_again(dataset: Dataset) -> None:
     (dataset.directory / "dataset.json").unlink()
     assert Dataset.create(dataset.directory, Grid.from_flags({"repeat": 1}), {}).grid().fields["repeat"] == 1
+
+
+def test_a_dataset_whose_removal_was_killed_is_there_or_can_be_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = Path.unlink
+    for survived in range(4):
+        dataset = Dataset.create(tmp_path / str(survived), Grid.from_flags({}), {})
+        left = iter(range(survived))
+
+        def killed(file: Path, missing_ok: bool = False, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise _Killed
+            remove(file, missing_ok)
+
+        with monkeypatch.context() as patched, pytest.raises(_Killed):
+            patched.setattr(Path, "unlink", killed)
+            dataset.discard_if_empty()
+        if survived:
+            Dataset.create(dataset.directory, Grid.from_flags({}), {})
+        assert Dataset.open(dataset.directory).grid().runs()
 
 
 def test_only_who_began_a_dataset_discards_it(dataset: Dataset) -> None:

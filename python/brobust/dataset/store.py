@@ -30,8 +30,8 @@ from brobust.scenario.fields import FIELDS
 from brobust.scenario.grid import scenario as one_scenario
 
 LOCK = ".lock"
-# The files of a dataset before its first run.
-BEGINNING = ("scenario.toml", "dataset.json", "calibration.jsonl", LOCK)
+# The files of a dataset before its first run. They are removed in this order: without the first it is none.
+BEGINNING = ("dataset.json", "scenario.toml", "calibration.jsonl", LOCK)
 # Tables that may be left out. Without runs it would be no dataset, and the others are empty unless a run asks for them.
 OPTIONAL = ("throughput", "offtimes")
 # Up to so many rows of a table are handed out in the order of their runs' names, which is the same for every series of
