@@ -34,6 +34,7 @@ from typing import Any
 import evidence_samples
 import evidence_tables
 
+from brobust import files
 from brobust.host import machine
 
 ROOT = Path(__file__).parents[1]
@@ -107,14 +108,12 @@ def problems() -> Iterator[str]:
     for study, claim in evidence_tables.undecided(_tables()["claims"], DATA):
         yield f"docs/data/claims.csv: no data have a verdict on {claim} of {study}; `make evidence` decides it again"
     for record in sorted(DATA.glob("*/provenance.json")):
-        files = json.loads(record.read_text())["files"]
-        for name, wanted in files.items():
-            if not (ROOT / name).exists():
-                yield f"{name}: missing, and {_shown(record)} names it"
-            elif _hash_of(ROOT / name) != wanted:
-                yield f"{name}: not what was measured ({_shown(record)} has its hash); `make evidence` makes it again"
+        known = json.loads(record.read_text())["files"]
+        for name in _not_as_made(known):
+            why = f"not what was measured ({_shown(record)} has its hash)" if (ROOT / name).exists() else "missing"
+            yield f"{name}: {why}; `make evidence` makes it again"
         present = {_shown(file) for file in record.parent.iterdir() if file != record}
-        for name in sorted(present - set(files)):
+        for name in sorted(present - set(known)):
             yield f"{name}: {_shown(record)} does not know it"
 
 
@@ -125,10 +124,10 @@ def sources(names: list[str], known: dict[str, list[str]]) -> dict[str, str]:
 
 def _hash_of_files(paths: list[str]) -> str:
     listed = subprocess.run(["git", "ls-files", "-z", "--", *paths], cwd=ROOT, capture_output=True, check=True).stdout
-    files = sorted(name for name in listed.decode().split("\0") if name and (ROOT / name).is_file())
-    if not files:
+    tracked = sorted(name for name in listed.decode().split("\0") if name and (ROOT / name).is_file())
+    if not tracked:
         sys.exit(f"evidence: nothing is tracked at {', '.join(paths)}, which docs/data/evidence.toml names")
-    return hashlib.sha256("".join(f"{name} {_hash_of(ROOT / name)}\n" for name in files).encode()).hexdigest()[:12]
+    return hashlib.sha256("".join(f"{name} {_hash_of(ROOT / name)}\n" for name in tracked).encode()).hexdigest()[:12]
 
 
 def stale(name: str, data: dict[str, Any]) -> list[str]:
@@ -140,7 +139,14 @@ def stale(name: str, data: dict[str, Any]) -> list[str]:
     if made["how"] != "measured":
         return ["its numbers were copied from a page, and never made by this command"]
     changed = [f"{one} has changed" for one in _changed(made, data)]
+    changed += [f"{one} is not what was measured" for one in _not_as_made(made.get("files", {}))]
     return changed + (["its command has changed"] if made["command"] != data["command"] else [])
+
+
+def _not_as_made(known: dict[str, str]) -> list[str]:
+    """Return which of these files are missing or have another hash: changed by hand, or by a call that was killed
+    before it wrote down what it had made."""
+    return [name for name, hashed in known.items() if not (ROOT / name).exists() or _hash_of(ROOT / name) != hashed]
 
 
 def _changed(made: dict[str, Any], data: dict[str, Any]) -> list[str]:
@@ -163,7 +169,7 @@ def confirm(name: str, data: dict[str, Any]) -> None:
         return
     made["sources"] |= sources(named, specifications()["sources"])
     made["confirmed"] = {"commit": _commit(data["rests_on"]), "date": f"{datetime.now(UTC):%Y-%m-%d}", "of": named}
-    record.write_text(json.dumps(made, indent=1) + "\n")
+    files.write(record, json.dumps(made, indent=1) + "\n")
     print(f"evidence: {name}: {len(samples)} runs have sent the packets that they sent before: confirmed")
 
 
@@ -199,21 +205,21 @@ def make(name: str, data: dict[str, Any], jobs: int) -> None:
         hint = f"; if a study has other cells than before: rm -rf {_shown(out)}" if done.returncode == 2 else ""
         sys.exit(f"evidence: {name}: its command failed, or has not written all of {', '.join(wanted)}{hint}")
     kernels, seconds = _measured(out)
-    files: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     constant: dict[str, str] = {}
     for source, target in wanted.items():
         constant |= _taken(out / source, ROOT / target, trims=source in data["take"])
-        files[target] = _hash_of(ROOT / target)
+        hashes[target] = _hash_of(ROOT / target)
     record = {
         "how": "measured", "command": data["command"], "commit": commit,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": f"{len(os.sched_getaffinity(0))} cores of {machine.cpu()}, Linux {os.uname().release}",
         "kernels": kernels, "minutes": round((seconds / 2 if seconds else time.monotonic() - begun) / 60, 1),
         "sources": rests_on,
-        "everywhere": constant, "files": files, "samples": evidence_samples.taken(out),
+        "everywhere": constant, "files": hashes, "samples": evidence_samples.taken(out),
     }  # fmt: skip
     (DATA / name).mkdir(exist_ok=True)  # all that it takes may belong elsewhere
-    (DATA / name / "provenance.json").write_text(json.dumps(record, indent=1) + "\n")
+    files.write(DATA / name / "provenance.json", json.dumps(record, indent=1) + "\n")
     print(f"evidence: {name}: made, {record['minutes']} minutes of two cores")
 
 
@@ -330,7 +336,8 @@ def main() -> None:
             make(name, chosen[name], given.jobs)
     if not given.stale:
         for made, text in (pages() | sheets()).items():
-            made.write_text(text)
+            if not made.exists() or made.read_text() != text:
+                files.write(made, text)
 
 
 def _say(wanted: list[str], chosen: dict[str, Any], reasons: dict[str, list[str]]) -> None:

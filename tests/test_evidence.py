@@ -107,6 +107,14 @@ def test_data_are_stale_if_what_they_rest_on_has_changed(copied: Path, monkeypat
     assert evidence.stale("new", described) == ["kernel has changed"]
     record.write_text(json.dumps({"how": "measured", "command": "true", "sources": {"rules": "now", "kernel": "now"}}))
     assert evidence.stale("new", described) == []
+    sheet = record.with_name("cells.csv")
+    sheet.write_text("cc,n\nbbr,3\n")
+    made = {"how": "measured", "command": "true", "sources": {"rules": "now", "kernel": "now"}}
+    record.write_text(json.dumps(made | {"files": {"docs/data/new/cells.csv": evidence._hash_of(sheet)}}))
+    assert evidence.stale("new", described) == []
+    sheet.write_text("cc,n\ncubic,3\n")  # as a call leaves it that was killed before it wrote down what it made
+    assert evidence.stale("new", described) == ["docs/data/new/cells.csv is not what was measured"]
+    assert any("new/cells.csv" in line and "`make evidence` makes it again" in line for line in evidence.problems())
 
 
 def _measuring(monkeypatch: pytest.MonkeyPatch, status: int, writes: str) -> None:
