@@ -32,8 +32,12 @@ export SOURCE_DATE_EPOCH
 export LC_ALL=C.UTF-8 TZ=UTC
 umask 022
 mkdir -p dist
+# What a call that was killed, or has failed, had begun to write would get a checksum as if it were whole.
+begun=dist/.being-written
+[ ! -e $begun ] || find dist -maxdepth 1 -type f -cnewer $begun -delete
+touch $begun
 # Files of another version would get checksums as if they belonged to this one.
-find dist -maxdepth 1 -type f ! -name "*$version*" -delete
+find dist -maxdepth 1 -type f ! -name "*$version*" ! -path $begun -delete
 
 for file in scripts/dist/*.sh; do
 	# shellcheck source=/dev/null
@@ -49,5 +53,6 @@ for part in "$@"; do
 	*) "build_$part" ;;
 	esac
 done
+rm $begun
 (cd dist && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | sort | xargs -r sha256sum >SHA256SUMS)
 say "done: $(cd dist && find . -maxdepth 1 -type f ! -name SHA256SUMS | wc -l) files and their SHA256SUMS in dist/"

@@ -192,6 +192,33 @@ def test_a_version_that_cannot_be_the_next_is_refused(arguments: list[str], reas
     assert said.returncode == 2 and reason in said.stderr and said.stderr.count("\n") == 1
 
 
+def test_half_of_a_file_gets_no_checksum(tmp_path: Path) -> None:
+    """That of a call that was killed, or failed, while it wrote; what earlier ones have completed stays."""
+    (tmp_path / "scripts/dist").mkdir(parents=True)
+    for name, script in (("setup.sh", "exit 0"), ("version.sh", "echo 1.2.3")):
+        (tmp_path / "scripts" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "scripts" / name).chmod(0o755)
+    for name in ("dist.sh", "parts.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)
+    (tmp_path / "scripts/dist/parts.sh").write_text(
+        "build_wheel() { sleep 0.1; echo whole >dist/brobust-1.2.3.whl; }\n"
+        "build_image() { sleep 0.1; echo half >dist/brobust-1.2.3.tar; kill -KILL $$; }\n"
+        'build_sbom() { sleep 0.1; echo half >dist/brobust-1.2.3.json; [ -z "${fails-}" ]; echo whole '
+        ">dist/brobust-1.2.3.json; }\n"
+    )
+
+    def build(*parts: str, **variables: str) -> int:
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": SECONDS, **variables}
+        return _run(tmp_path / "scripts/dist.sh", *parts, env=environment).returncode
+
+    assert [build("wheel"), build("image"), build("sbom", fails="yes")] == [0, -9, 1]
+    assert build("sbom") == 0
+    lines = (tmp_path / "dist/SHA256SUMS").read_text().splitlines()
+    assert [line.split()[1] for line in lines] == ["brobust-1.2.3.json", "brobust-1.2.3.whl"]
+    assert (tmp_path / "dist/brobust-1.2.3.json").read_text() == "whole\n"
+    assert {file.name for file in (tmp_path / "dist").iterdir()} == {"SHA256SUMS", *(line.split()[1] for line in lines)}
+
+
 def test_publishing_is_refused_without_what_is_published(checkout: Path) -> None:
     said = _run("scripts/publish.sh", cwd=checkout)
     assert said.returncode == 2 and "dist/ is not what `make dist` builds" in said.stderr
