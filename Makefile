@@ -130,5 +130,7 @@ dist-test:
 	@scripts/dist-test.sh
 
 clean:
+# First what says that the rest is whole: this may be killed, too.
+	rm -f target/aarch64/is-complete .venv/bin/python
 	rm -rf target build .venv python/brobust/_core*.so
 	rm -rf $(addprefix python/brobust/,sources bin virtual/bin kernels/bin site)

@@ -15,12 +15,12 @@ kept=$cache/$key.tar.zst
 
 case ${1:-} in
 restore)
+	rm -rf target/kept # of a call that was killed
 	[ ! -d target/release ] && [ ! -d target/debug ] && [ -f "$kept" ] || exit 0
 	# What is in it runs while we build: root takes nothing that another user may have put there, as in a home that sudo
 	# has kept.
 	[ "$(id -u)" -ne 0 ] || { [ -O "$cache" ] && [ -O "$kept" ]; } || exit 0
 	# Cargo would take half a file for a whole one: its place is taken by what is complete.
-	rm -rf target/kept
 	mkdir -p target/kept
 	if tar --zstd -xf "$kept" -C target/kept; then
 		mv target/kept/* target/
@@ -41,6 +41,7 @@ keep)
 	find release debug -type f \( -path '*/build/*' -o -path '*/.fingerprint/*' -o -path '*/deps/*.*' \) \
 		! -path '*brobust*' ! -name '_core*' ! -name 'lib_core*' -print0 |
 		tar --format=posix --null -T - --use-compress-program "zstd -q -T0" -cf "$being_written"
+	sync "$being_written"
 	mv "$being_written" "$kept"
 	;;
 *)

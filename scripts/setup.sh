@@ -48,7 +48,14 @@ update() { # one call at a time: kernels are fetched in the background
 	as_root flock scripts/setup.sh apt-get update -qq
 }
 # What this puts on the host, or starts, only until it ends: also when it is interrupted.
-policy=/usr/sbin/policy-rc.d placed= beside=()
+policy=/usr/sbin/policy-rc.d placed= beside=() # deb-systemd-invoke(1) asks it
+our_policy="# of brobust's scripts/setup.sh, process"
+policy_is_of_killed() {
+	local process
+	process=$(sed -n "s|^$our_policy ||p" $policy 2>/dev/null) || return 1
+	[ -n "$process" ] && ! grep -qs setup.sh "/proc/$process/cmdline"
+}
+! policy_is_of_killed || placed=yes
 leave() {
 	[ -z "$placed" ] || as_root rm -f $policy
 	placed=
@@ -60,9 +67,9 @@ install() {
 	local status=0
 	say "installing $*"
 	update || say "apt-get update failed; trying with the package lists that are here"
-	if [ ! -e $policy ]; then # deb-systemd-invoke(1) asks it
+	if [ ! -e $policy ] || [ -n "$placed" ]; then
 		placed=yes
-		printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod +x $policy
+		printf '#!/bin/sh\n%s %s\nexit 101\n' "$our_policy" $$ | as_root tee $policy >/dev/null && as_root chmod +x $policy
 	fi
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null || status=$?
 	leave
@@ -90,15 +97,22 @@ fi
 # --- the Python package and its Rust module; the kernel for virtual time is built beside them -------------------------
 # The build tools have fixed versions, as the dependencies have in the lock files: uv in uv.txt, maturin in pyproject.toml.
 wanted_uv=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' scripts/uv.txt)
-if [ "$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$wanted_uv" ]; then
+if [ ! -x .venv/bin/python ] || [ "$(.venv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$wanted_uv" ]; then
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "python3 is older than 3.11"
-	[ -x .venv/bin/python ] || python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt
+	# A call that was killed, or `make clean`, may have left a part. What pip has half installed counts as installed.
+	.venv/bin/python -m pip install --help >/dev/null 2>&1 || python3 -m venv --clear .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --ignore-installed \
+		--require-hashes -r scripts/uv.txt
 fi
 # What is packed is built by scripts/dist.sh itself.
 [ "$parts" != " dist " ] || exit 0
 sync() {
-	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "${groups[@]}" "$@"
+	local again=()
+	# uv takes a package for whole of which a call that was killed has installed a part.
+	[ ! -e .venv/being-synced ] || again=(--reinstall)
+	touch .venv/being-synced
+	UV_PROJECT_ENVIRONMENT=.venv .venv/bin/uv sync --quiet --locked --inexact "${again[@]}" "${groups[@]}" "$@"
+	rm .venv/being-synced
 }
 # Fetching and building kernels takes only Python, so it need not wait for Rust. It ends when this script ends.
 unbuilt() {
@@ -179,8 +193,9 @@ cargo build --release --quiet --locked $(printf -- '-p %s ' "${programs[@]%% *}"
 for program in "${programs[@]}"; do # and put where the Python package looks for them
 	read -r _ directory name <<<"$program"
 	mkdir -p "$directory"
-	# Copy only a changed file: a new date makes guest images be rebuilt.
-	cmp -s "target/release/$name" "$directory/$name" || cp "target/release/$name" "$directory/$name"
+	# Copy only a changed file: a new date makes guest images be rebuilt. As a whole: `brobust watch` may be running.
+	cmp -s "target/release/$name" "$directory/$name" ||
+		{ cp "target/release/$name" "$directory/.$name.new" && mv "$directory/.$name.new" "$directory/$name"; }
 done
 for process in "${beside[@]}"; do
 	wait "$process"

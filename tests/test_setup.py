@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def _stub(directory: Path, name: str, script: str) -> None:
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     (directory / name).write_text(f"#!/bin/bash\n{script}\n")
     (directory / name).chmod(0o755)
 
@@ -81,6 +81,11 @@ def test_crates_of_others_are_taken_from_the_cache_as_a_whole_or_not_at_all(chec
     assert [file.name for file in target.iterdir()] == ["dist"], "a damaged file costs nothing else"
     assert not kept.exists()
 
+    (target / "kept/debug").mkdir(parents=True)  # of a call that was killed between the two
+    (target / "release").mkdir()
+    subprocess.run([command, "restore"], check=True, env=environment)
+    assert not (target / "kept").exists()
+
 
 @pytest.mark.root
 @pytest.mark.parametrize("place", ["cache/brobust/rust", "cache/brobust/rust/*.zst"])
@@ -105,7 +110,7 @@ def test_what_installs_all_else_is_installed_by_its_hash(tmp_path: Path) -> None
     _stub(stubs, "dpkg-query", "echo ok installed")
     _stub(stubs, "cargo", "echo cargo 9.9.9")
     (root / ".venv").mkdir()
-    _stub(root / ".venv/bin", "python", f'echo "$*" >>{tmp_path}/installed')
+    _stub(root / ".venv/bin", "python", f'[ "${{*: -1}}" = --help ] || echo "$*" >>{tmp_path}/installed')
     environment = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}"}
     subprocess.run([root / "scripts/setup.sh", "dist"], check=True, env=environment)
     (words,) = (tmp_path / "installed").read_text().splitlines()
@@ -114,3 +119,99 @@ def test_what_installs_all_else_is_installed_by_its_hash(tmp_path: Path) -> None
     _stub(root / ".venv/bin", "uv", f"echo uv {version.split()[0].removeprefix('uv==')}")
     subprocess.run([root / "scripts/setup.sh", "dist"], check=True, env=environment)
     assert len((tmp_path / "installed").read_text().splitlines()) == 1, "this version is here already"
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """A checkout in which scripts/setup.sh has all that it would install, but .venv."""
+    root, stubs = tmp_path / "fresh", tmp_path / "stubs"
+    (root / "scripts").mkdir(parents=True)
+    for file in ("scripts/setup.sh", "scripts/uv.txt", "Cargo.toml"):
+        shutil.copy(ROOT / file, root / file)
+    _stub(root / "scripts", "rust_deps.sh", "")
+    _stub(stubs, "dpkg-query", "echo ok installed")
+    _stub(stubs, "cargo", "echo cargo 9.9.9")
+    return root
+
+
+def _set_up(root: Path, *parts: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{root.parent}/stubs:{os.environ['PATH']}"}
+    command = [root / "scripts/setup.sh", *parts]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def _uv(root: Path, script: str = "") -> None:
+    """Put the uv that is wanted into a checkout."""
+    lines = (ROOT / "scripts/uv.txt").read_text().splitlines()
+    version = next(line for line in lines if line.startswith("uv==")).split()[0].removeprefix("uv==")
+    _stub(root / ".venv/bin", "uv", f'[ "$1" != --version ] || {{ echo uv {version}; exit; }}\n{script}')
+
+
+@pytest.mark.parametrize("left", ["no pip", "no python"])
+def test_an_environment_that_is_not_whole_is_made_anew(fresh: Path, left: str) -> None:
+    """Of a call that was killed while it made it, or of a `make clean` that was."""
+    if left == "no pip":
+        _stub(fresh / ".venv/bin", "python", "echo No module named pip >&2; exit 1")
+    else:
+        _uv(fresh)
+    pip = 'case "$*" in *--help) ;; *) touch installed;; esac'
+    made = f"mkdir -p $4/bin; printf '#!/bin/bash\\n%s\\n' '{pip}' >$4/bin/python; chmod +x $4/bin/python"
+    _stub(fresh.parent / "stubs", "python3", f'[ "$*" != "-m venv --clear .venv" ] || {{ {made}; }}')
+    done = _set_up(fresh, "dist")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (fresh / "installed").exists()
+
+
+def test_packages_are_installed_again_where_a_call_was_killed_that_installed_them(fresh: Path) -> None:
+    """uv looks only at their names."""
+    _stub(fresh / ".venv/bin", "python", "")
+    for name in ("brobust-host", "brobust-client"):
+        (fresh / "target/release").mkdir(parents=True, exist_ok=True)
+        (fresh / "target/release" / name).touch()
+    words = []
+    for script in ("kill -KILL $PPID", "", ""):
+        _uv(fresh, f'echo "$*" >>calls; {script}')
+        _set_up(fresh, "lint")
+        words.append("--reinstall" in (fresh / "calls").read_text())
+        (fresh / "calls").unlink()
+    assert words == [False, True, False]
+
+
+def test_a_program_that_runs_is_replaced_by_a_new_one(fresh: Path) -> None:
+    """A running file cannot be written, and half of one must not run."""
+    _uv(fresh)
+    _stub(fresh / ".venv/bin", "python", "")
+    for name in ("brobust-host", "brobust-client"):
+        (fresh / "target/release").mkdir(parents=True, exist_ok=True)
+        (fresh / "target/release" / name).write_text("new")
+    (fresh / "python/brobust/bin").mkdir(parents=True)
+    running = Path(shutil.copy("/bin/sleep", fresh / "python/brobust/bin/brobust-host"))
+    with subprocess.Popen([running, "60"]) as process:
+        done = _set_up(fresh, "lint")
+        process.kill()
+    assert done.returncode == 0, done.stderr
+    assert [file.name for file in running.parent.iterdir()] == ["brobust-host"] and running.read_text() == "new"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("process", ["its own", "of one that was killed"])
+def test_services_may_start_again_after_a_setup_that_was_killed(tmp_path: Path, process: str) -> None:
+    stubs, policy = tmp_path / "bin", "/usr/sbin/policy-rc.d"
+    _stub(stubs, "dpkg-query", "echo ok installed")
+    _stub(stubs, "cargo", "echo cargo 9.9.9")
+    (tmp_path / "setup.sh").write_text("read -r end")
+    script = f"""
+    mount -t tmpfs none /usr/sbin
+    printf '#!/bin/sh\n# of brobust'"'"'s scripts/setup.sh, process %s\nexit 101\n' PROCESS >{policy}
+    scripts/setup.sh dist
+    ls /usr/sbin
+    """
+    begun = ["bash", tmp_path / "setup.sh"]
+    with subprocess.Popen(begun, stdin=subprocess.PIPE) as living:
+        number = living.pid if process == "its own" else 4_194_305  # which Linux gives to nobody
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script.replace("PROCESS", str(number))], cwd=ROOT, capture_output=True,
+            text=True, check=False, env={**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        living.kill()
+    assert done.stdout == ("policy-rc.d\n" if process == "its own" else ""), done
