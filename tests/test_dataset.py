@@ -402,7 +402,7 @@ def test_a_dataset_json_that_is_none_is_refused(dataset: Dataset, text: bytes) -
         Dataset.open(dataset.directory)
 
 
-@pytest.mark.parametrize("text", [None, b"\xff\xfe\x00", b"path = 7", b"a = 1979-05-27"])
+@pytest.mark.parametrize("text", [None, b"", b"\xff\xfe\x00", b"path = 7", b"a = 1979-05-27"])
 def test_a_scenario_that_cannot_be_read_is_refused_in_one_line(dataset: Dataset, text: bytes | None) -> None:
     file = dataset.directory / "scenario.toml"
     file.unlink()

@@ -204,6 +204,8 @@ class Dataset:
         """Return the grid that the dataset was begun with, or has grown to."""
         file = self.directory / "scenario.toml"
         fields = files.read_toml(file)
+        if not fields:  # it would be a grid of one run, and --resume would measure that
+            raise BadInput(f"{file}: is empty, which brobust never writes; take another copy of the dataset")
         try:
             return Grid(fields)
         except BadInput as refusal:
