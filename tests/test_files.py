@@ -292,6 +292,19 @@ def test_what_is_made_is_on_the_disk_before_it_has_its_name_and_a_mark_is_gone_f
     assert done == ["sync made", "rename made", str(tmp_path / "kept")]
 
 
+def test_a_file_that_was_made_in_the_cache_is_on_the_disk_when_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync", synced.append)
+    for name in ("made", "not made"):
+        with cache.scratch_beside(tmp_path / name) as scratch:
+            (scratch / "image").touch()
+            if name == "made":
+                (scratch / "image").rename(tmp_path / name)
+    assert synced == [tmp_path / "made"]
+
+
 def test_a_directory_takes_the_place_of_another_which_is_left_in_its_own(tmp_path: Path) -> None:
     for name in ("new", "old"):
         (tmp_path / name).mkdir()

@@ -34,8 +34,9 @@ def cache_directory() -> Path:
 
 @contextmanager
 def scratch_beside(place: Path) -> Iterator[Path]:
-    """Yield a new directory for what is to be renamed to its place, so that what is half made never looks like it. Say
-    so where there is no room."""
+    """Yield a new directory for what is to be renamed to its place, so that what is half made never looks like it. When
+    the block has ended, a file is on the disk there; a directory gets its place by `put_in_place`. Say so where there
+    is no room."""
     files.make_directory(place.parent)
     with (
         files.writing_to(place.parent),
@@ -43,6 +44,8 @@ def scratch_beside(place: Path) -> Iterator[Path]:
         files.writing_to(place.parent),  # before the scratch directory is removed
     ):
         yield scratch
+        if place.is_file():
+            files.sync(place)
 
 
 def put_in_place(whole: Path, place: Path) -> None:
