@@ -130,7 +130,8 @@ dist-test:
 	@scripts/dist-test.sh
 
 clean:
-# First what says that the rest is whole: this may be killed, too.
-	rm -f target/aarch64/is-complete .venv/bin/python
+# First what says that the rest is whole: this may be killed, too. Behind a link it is another checkout's.
+	@[ -L target ] || rm -f target/aarch64/is-complete
+	@[ -L .venv ] || rm -f .venv/bin/python
 	rm -rf target build .venv python/brobust/_core*.so
 	rm -rf $(addprefix python/brobust/,sources bin virtual/bin kernels/bin site)

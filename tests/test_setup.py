@@ -215,3 +215,22 @@ def test_services_may_start_again_after_a_setup_that_was_killed(tmp_path: Path, 
         )  # fmt: skip
         living.kill()
     assert done.stdout == ("policy-rc.d\n" if process == "its own" else ""), done
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_killed_clean_leaves_nothing_that_looks_whole_and_what_is_another_checkouts(
+    tmp_path: Path, is_linked: bool
+) -> None:
+    checkout, there = tmp_path / "checkout", tmp_path / "other"
+    checkout.mkdir()
+    shutil.copy(ROOT / "Makefile", checkout)
+    marks = [there / name for name in ("target/aarch64/is-complete", ".venv/bin/python")]
+    for mark in marks:
+        mark.parent.mkdir(parents=True)
+        mark.touch()
+    for name in ("target", ".venv"):
+        (checkout / name).symlink_to(there / name) if is_linked else (there / name).rename(checkout / name)
+    _stub(tmp_path / "bin", "rm", f'[ "$1" = -rf ] && exit 1; {shutil.which("rm")} "$@"')
+    environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    subprocess.run(["make", "clean"], cwd=checkout, check=False, capture_output=True, env=environment)
+    assert [(checkout / mark.relative_to(there)).exists() for mark in marks] == [is_linked] * 2
