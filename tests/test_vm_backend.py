@@ -14,14 +14,14 @@ from brobust import files
 from brobust.backends import base, real_time, vm
 from brobust.backends.vm import VmBackend
 from brobust.dataset import Measured
-from brobust.errors import GuestDied, MissingSupport, RunFailed
+from brobust.errors import GuestDied, MissingSupport, RunFailed, WriteFailed
 from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.kernels.virtual import VirtualKernel
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
-from brobust.testbed import image
+from brobust.testbed import accelerator, image
 from brobust.testbed import testbed as guests
 from brobust.testbed.qemu import Guest
 
@@ -61,6 +61,17 @@ class Backend(VmBackend):
             sender=self._started[0], kernel=SimpleNamespace(name="debian"), accelerator="tcg",
             reset=nothing, place=nothing, keep_busy=nothing, load=nothing,
         )  # fmt: skip
+
+
+def test_a_full_disk_is_not_remembered_as_a_kvm_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(_: object) -> Path:
+        raise WriteFailed("no room is left", "make room")
+
+    monkeypatch.setattr(vm.vm_kernels, "find", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(image, "build", build)
+    monkeypatch.setattr(accelerator, "choose", lambda *_: pytest.fail("it tries to boot what could not be made"))
+    with pytest.raises(WriteFailed, match="no room is left; make room"):
+        VmBackend(cast(Session, None), print)._booted("debian-6.12", "auto")
 
 
 @pytest.fixture

@@ -261,6 +261,8 @@ class VmBackend(Backend):
         if wanted == "uml":
             return self._booted_without_qemu(virtual_kernels.find(kernel_name))
         kernel = vm_kernels.find(kernel_name)
+        # What this refuses, such as a full disk, the probe for KVM would remember as its result until a reboot.
+        image.build(kernel)
         chosen, why = accelerator.choose(wanted, kernel, self._session)
         testbed = self._testbed
         running = testbed and (testbed.kernel, testbed.accelerator, testbed.sender.config.vcpus)
