@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from brobust.errors import BadInput
 from brobust.kernels import compression
 from brobust.kernels.vm import Kernel
 from brobust.testbed import image
@@ -46,6 +47,14 @@ def _bz_image(payload: bytes, version: int = 0x20F) -> bytes:
 def test_modules_are_uncompressed_however_they_are_compressed(compress: object) -> None:
     assert callable(compress)
     assert compression.uncompressed(compress(b"a module")) == b"a module"
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, _zstd, lambda _: b""])
+def test_half_of_a_module_is_refused(compress: object) -> None:
+    assert callable(compress)
+    half = compress(b"a module")[:-9]
+    with pytest.raises(BadInput, match="one of its modules is cut off or damaged"):
+        compression.uncompressed(half)
 
 
 def test_a_kernel_that_says_where_to_enter_it_is_taken_out_of_its_image() -> None:

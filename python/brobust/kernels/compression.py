@@ -13,13 +13,26 @@ import struct
 import subprocess
 import zlib
 
+from brobust.errors import BadInput
+
 _GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
 _FIRST_WITH_PAYLOAD = 0x208  # the version of the boot protocol from which on the header says where the payload is
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, subprocess.CalledProcessError)
 _PT_NOTE, _PHYS32_ENTRY = 4, 18
 
 
-def uncompressed(data: bytes) -> bytes:
-    """Return the content of data that gzip, xz or zstd has compressed; other data as it is."""
+def uncompressed(module: bytes) -> bytes:
+    """Return the content of a module that gzip, xz or zstd has compressed; of another one, as it is. Refuse one that is
+    cut off: a guest would only say that it lacks it."""
+    try:
+        if module:
+            return _uncompressed(module)
+    except _DAMAGED:
+        pass
+    raise BadInput("kernel: one of its modules is cut off or damaged; install them again, or give another kernel")
+
+
+def _uncompressed(data: bytes) -> bytes:
     if data.startswith(_GZIP):
         return gzip.decompress(data)
     if data.startswith(_XZ):
@@ -34,7 +47,7 @@ def executable(image: bytes) -> bytes | None:
     try:
         found = _payload(image)
         return found if found is not None and _says_where_to_enter(found) else None
-    except (struct.error, OSError, EOFError, zlib.error, lzma.LZMAError, subprocess.CalledProcessError):
+    except (struct.error, *_DAMAGED):
         return None  # QEMU says what is wrong with it
 
 
@@ -44,7 +57,7 @@ def _payload(image: bytes) -> bytes | None:
     offset, size = struct.unpack_from("<II", image, 0x248)
     payload = image[(image[0x1F1] + 1) * 512 + offset :][:size]
     # The kernel's build appends the size, which gzip's own format ends with anyway.
-    return uncompressed(payload if payload.startswith(_GZIP) else payload[:-4])
+    return _uncompressed(payload if payload.startswith(_GZIP) else payload[:-4])
 
 
 def _says_where_to_enter(kernel: bytes) -> bool:
