@@ -101,8 +101,8 @@ if [ ! -x .venv/bin/python ] || [ "$(.venv/bin/uv --version 2>/dev/null | cut -d
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || refuse "python3 is older than 3.11"
 	# A call that was killed, or `make clean`, may have left a part. What pip has half installed counts as installed.
 	.venv/bin/python -m pip install --help >/dev/null 2>&1 || python3 -m venv --clear .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --ignore-installed \
-		--require-hashes -r scripts/uv.txt
+	rm -rf .venv/lib/python3*/site-packages/uv{,-*.dist-info}
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt
 fi
 # What is packed is built by scripts/dist.sh itself.
 [ "$parts" != " dist " ] || exit 0

@@ -112,7 +112,10 @@ def test_what_installs_all_else_is_installed_by_its_hash(tmp_path: Path) -> None
     (root / ".venv").mkdir()
     _stub(root / ".venv/bin", "python", f'[ "${{*: -1}}" = --help ] || echo "$*" >>{tmp_path}/installed')
     environment = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}"}
+    half = root / ".venv/lib/python3.11/site-packages/uv-0.1.dist-info"  # of a call that was killed: pip would keep it
+    half.mkdir(parents=True)
     subprocess.run([root / "scripts/setup.sh", "dist"], check=True, env=environment)
+    assert not half.exists()
     (words,) = (tmp_path / "installed").read_text().splitlines()
     assert words.startswith("-m pip install ") and words.endswith(" --require-hashes -r scripts/uv.txt")
     (version,) = [line for line in (ROOT / "scripts/uv.txt").read_text().splitlines() if line.startswith("uv==")]
