@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from brobust.analysis.metrics import Evidence, Tables
 from brobust.dataset import Dataset, Measured, flow_columns, scenario_columns
 from brobust.scenario import Grid, Run
 
@@ -17,9 +18,21 @@ def rows(run: Run, **measured: Any) -> list[dict[str, Any]]:
     return [{**scenario_columns(run), **columns, **common} for columns in flow_columns(run.scenario)]
 
 
-def dataset(directory: Path, grid: Grid, measured: Callable[[Run], dict[str, Any]] = lambda _: {}) -> Dataset:
-    """Return a dataset that has every run of a grid, with the values that `measured` returns for it."""
+def dataset(
+    directory: Path,
+    grid: Grid,
+    measured: Callable[[Run], dict[str, Any]] = lambda _: {},
+    tables: Callable[[Run], dict[str, list[dict[str, Any]]]] = lambda _: {},
+) -> Dataset:
+    """Return a dataset that has every run of a grid, with the values that `measured` returns for it. `tables` returns
+    its rows of other tables by their names, without the run's own name."""
     made = Dataset.create(directory, grid, {})
     for run in grid.runs():
-        made.append(run.id, Measured(rows(run, **measured(run))))
+        of_run = {name: [{"run": run.id, **row} for row in listed] for name, listed in tables(run).items()}
+        made.append(run.id, Measured(rows(run, **measured(run)), **of_run))  # type: ignore[arg-type]
     return made
+
+
+def evidence(of: Dataset) -> Evidence:
+    """Return what all runs of a dataset say."""
+    return Evidence(Tables(of), [run.id for run in of.grid().runs()])

@@ -107,8 +107,6 @@ def test_without_root_the_vm_backend_says_what_it_needs(tmp_path: Path) -> None:
         "os.setgid(65534); os.setuid(65534)\n"
         "main(['run', '--backend', 'vm', '--out', '/tmp/never'])\n"
     )
-    import sys
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     _refused(done, "needs root", "sudo")
 
@@ -134,10 +132,12 @@ def test_help_names_every_option_of_a_run(brobust: Brobust) -> None:
     assert headings == ["Arguments", *PANELS, "Options", "Examples"]
 
 
+OF_CC = [
+    f"cc {command.name or command.callback.__name__}" for command in cc.app.registered_commands if command.callback
+]
 OURS = [
     *(name for name in COMMANDS if name not in ("watch", "contend", "kernel", "quic", "cc")),
-    "kernel build", "kernel list", "kernel patch", "quic build", "quic list",
-    *(f"cc {command.name or command.callback.__name__}" for command in cc.app.registered_commands if command.callback),
+    "kernel build", "kernel list", "kernel patch", "quic build", "quic list", *OF_CC,
 ]  # fmt: skip
 
 
@@ -262,11 +262,8 @@ def test_what_measures_is_there_before_polars() -> None:
 
 
 def test_the_program_for_operators_says_which_commands_the_python_package_has() -> None:
-    of_cc = [
-        f"cc {command.name or command.callback.__name__}" for command in cc.app.registered_commands if command.callback
-    ]
     of_python = [name for name in COMMANDS if name not in ("cc", "watch", "contend", "doctor")]
-    for name in ["doctor", *of_python, *of_cc]:
+    for name in ["doctor", *of_python, *OF_CC]:
         done = subprocess.run([host_program(), *name.split()], capture_output=True, text=True, check=False)
         assert done.returncode == 2 and "the Python package" in done.stderr and done.stderr.count("\n") == 1, done
 
@@ -664,17 +661,15 @@ def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:
     """Two flows that send one after the other carry together what one of them does."""
     flows = [{"cc": "bbr", "stop": "3s"}, {"cc": "cubic", "start": "3s"}]
     grid = Grid({"flows": flows, "duration": "6s"})
-    dataset = Dataset.create(tmp_path / "a", grid, {})
-    (run,) = grid.runs()
-    measured = Measured(made_up.rows(run, throughput_mbps=18.0))
-    dataset.append(run.id, measured)
+    dataset = made_up.dataset(tmp_path / "a", grid, lambda _: {"throughput_mbps": 18.0})
     measuring.require_throughput(grid, dataset, 18_000_000)
     with pytest.raises(measuring.NoSuccess, match=r"carried 18 Mbit/s"):
         measuring.require_throughput(grid, dataset, 18_100_000)
-    little_less = Dataset.create(tmp_path / "b", grid, {})
-    little_less.append(run.id, Measured(made_up.rows(run, throughput_mbps=17.996)))
+    little_less = made_up.dataset(tmp_path / "b", grid, lambda _: {"throughput_mbps": 17.996})
     with pytest.raises(measuring.NoSuccess, match=r"less than 18mbit: .* carried 17\.996 Mbit/s"):
         measuring.require_throughput(grid, little_less, 18_000_000)
+    (run,) = grid.runs()
+    measured = Measured(made_up.rows(run, throughput_mbps=18.0))
     assert repr(Result(run, measured)).endswith(": bbr 9.00 Mbit/s, cubic 9.00 Mbit/s>")
 
 

@@ -19,7 +19,7 @@ import brobust
 import made_up
 from brobust import _core
 from brobust.backends import virtual
-from brobust.dataset import Dataset, Measured
+from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
 from brobust.host import libraries
 from brobust.report import trace
@@ -302,11 +302,9 @@ def test_a_control_of_which_the_programs_know_nothing_is_no_axis(
     """Rows of bbr and of cubic would be read as two results."""
     of_programs = {"sender": sender, "receiver": RECEIVER}
     grid = Grid({"kernel": "virtual-6.12", "programs": of_programs, "flows": [{"cc": ["bbr", "cubic"]}]})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    for run in grid.runs():
-        ended = [{"run": run.id, "flow": 0, "end": "sender", "command": "a", "stdout": "", "stderr": ""}]
-        connections = [{"run": run.id, "connection": 0, "flow": 0, "protocol": protocol}]
-        dataset.append(run.id, Measured(made_up.rows(run), connections=connections, programs=ended))
+    ended = {"flow": 0, "end": "sender", "command": "a", "stdout": "", "stderr": ""}
+    of_run = {"programs": [ended], "connections": [{"connection": 0, "flow": 0, "protocol": protocol}]}
+    dataset = made_up.dataset(tmp_path / "data", grid, tables=lambda _: of_run)
     said = "names no {cc}: runs that differ in cc alone are the same runs"
     assert any(said in line for line in shown(dataset)) == is_said
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from array import array
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ import pytest
 import made_up
 from brobust.analysis import summary
 from brobust.analysis.axes import cell_phrase
-from brobust.analysis.metrics import Evidence, Tables
 from brobust.api import Result
 from brobust.cli.plot import draw, plot
 from brobust.dataset import RUNS, TABLES, Dataset, Measured, find, frame
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 
 def no_grid() -> Grid:  # of rows that are in no dataset
     raise BadInput("there is none")
+
+
+def _shown(runs: pl.DataFrame, width: int = 80, grid: Callable[[], Grid] = no_grid, title: str = "t") -> str:
+    """Return what a terminal of so many columns shows of the table of these runs."""
+    shown = io.StringIO()
+    Console(width=width, file=shown).print_whole(table.render(runs, title, grid))
+    return shown.getvalue()
 
 
 def _row(cc: str, share: float, repeat: int, mbps: float | None, **more: Any) -> dict[str, Any]:
@@ -78,9 +85,7 @@ def test_unfaithful_runs_are_marked(runs: pl.DataFrame) -> None:
     one = runs.with_columns(
         outcome=pl.when(pl.col("run") == "bbr-0.25-0").then(pl.lit("unfaithful")).otherwise("outcome")
     )
-    console = Console(record=True, width=80, file=io.StringIO())
-    console.print(table.render(one, "t", no_grid))
-    text = console.export_text()
+    text = _shown(one)
     assert "3 (1!)" in text
     assert "(k!)" in text
 
@@ -103,9 +108,7 @@ def test_a_table_wider_than_the_terminal_keeps_its_numbers(runs: pl.DataFrame) -
         for name, of in (("-1", first), ("-2", other))
     ]
     both = pl.concat(each, how="vertical_relaxed")
-    console = Console(width=60, file=io.StringIO())
-    console.print_whole(table.render(both, "t", no_grid))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = _shown(both, 60)
     assert "…" not in text and "retrans" in text
     assert text.count("1.00-9.00") == 2
 
@@ -183,7 +186,7 @@ def test_what_each_flow_has_for_itself_is_an_axis_where_it_varies(runs: pl.DataF
     own = runs.with_columns(flow_rtt_ms=pl.lit(40.0), pattern=pl.lit("rate 5mbit"), run=pl.col("run") + "-own")
     both = pl.concat([runs.with_columns(flow_rtt_ms="rtt_ms", pattern=pl.lit("bulk")), own])
     assert summary.varying(summary.runs(both)) == ["flow_rtt_ms", "pattern", "cc", "share"]
-    Console(file=io.StringIO()).print(table.render(both, "t", no_grid))
+    table.render(both, "t", no_grid)
     assert len(ThroughputFigure(both)._panels) == 2
 
 
@@ -239,16 +242,15 @@ def test_a_row_is_one_cell(fields: dict[str, Any], varying: dict[str, list[str]]
     for name, values in varying.items():
         assert not values or set(map(str, found[name])) == set(values)
     assert found.height == cells and found["n"].sum() == len(grid.runs())
-    Console(file=io.StringIO()).print(table.render(_measured(grid), "t", lambda: grid))
+    table.render(_measured(grid), "t", lambda: grid)
 
 
 def test_a_phase_is_a_time_for_those_who_read_it() -> None:
     contention = {"share": 0.5, "phase": ["0s", "10ms", "5ms", "random"]}
     grid = Grid({"contention": contention, "kernel": "virtual-6.12"})
     runs = _measured(grid)
-    out = io.StringIO()
-    Console(file=out).print(table.render(runs, "t", lambda: grid))
-    assert [line.split()[0] for line in out.getvalue().splitlines()[4:8]] == ["0s", "5ms", "10ms", "random"]
+    rows_of_table = _shown(runs, grid=lambda: grid).splitlines()[4:8]
+    assert [line.split()[0] for line in rows_of_table] == ["0s", "5ms", "10ms", "random"]
     panels = [cell_phrase(summary.runs(runs), ["phase"], panel) for panel in ThroughputFigure(runs)._panels]
     assert panels == ["phase 0s", "phase 5ms", "phase 10ms", "phase random"]
 
@@ -636,11 +638,9 @@ def test_the_table_of_runs_of_several_senders_has_the_share_that_each_got() -> N
         for repeat in range(3)
         for flow, (sender, cc, share) in enumerate([(2, "reno", 1.0), (1, "bbr", 0.2), (1, "bbr", 0.2), (3, "bbr", 1)])
     ]  # fmt: skip
-    rendered = table.render(frame(flows, RUNS), "t", no_grid)
-    console = Console(record=True, width=200, file=io.StringIO())
-    console.print(rendered)
-    assert "26.0%+101.0%" in console.export_text()
-    assert "share got: each sender's, other columns of the CPU: that of the first flow" in str(rendered.caption)
+    assert "26.0%+101.0%" in _shown(frame(flows, RUNS))
+    said = str(table.render(frame(flows, RUNS), "t", no_grid).caption)
+    assert "share got: each sender's, other columns of the CPU: that of the first flow" in said
 
 
 def test_the_json_object_of_a_run_of_several_senders_has_no_share_of_the_first_alone() -> None:
@@ -671,9 +671,7 @@ def test_a_run_has_the_mean_of_its_flows_rtts_and_no_number_of_one_flow() -> Non
 def test_retransmits_and_drops_that_nobody_has_counted_are_not_0() -> None:
     rows = [{**_row("bbr", 1.0, 0, 9.0), "retransmits": None, "drops": None, "flow": flow} for flow in (0, 1)]
     assert summary.runs(frame(rows, RUNS)).select("retransmits", "drops").row(0) == (None, None)
-    console = Console(file=io.StringIO())
-    console.print(table.render(frame(rows, RUNS), "t", no_grid))
-    assert "bbr 18.00 18.00-18.00 1 - 100.0%" in " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "bbr 18.00 18.00-18.00 1 - 100.0%" in " ".join(_shown(frame(rows, RUNS)).split())
 
 
 def _drawn_flows(tmp_path: Path, count: int) -> "tuple[Axes, Axes]":
@@ -684,13 +682,11 @@ def _drawn_flows(tmp_path: Path, count: int) -> "tuple[Axes, Axes]":
 
     flows = [{"cc": "bbr", "start": f"{2 * number}s"} for number in range(count)]
     grid = Grid({"flows": flows, "duration": f"{2 * count}s", "samples": "10ms"})
-    (run,) = grid.runs()
-    numbers = range(count)
-    throughput = [{"run": run.id, "flow": flow, "time_s": 0.5, "throughput_mbps": 9.0} for flow in numbers]
-    samples = [{"run": run.id, "flow": flow, "time_s": 3.0, "cwnd_packets": 9} for flow in numbers]
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    dataset.append(run.id, Measured(made_up.rows(run), throughput, samples))
-    evidence = Evidence(Tables(dataset), [run.id])
+    of_run = {
+        "throughput": [{"flow": flow, "time_s": 0.5, "throughput_mbps": 9.0} for flow in range(count)],
+        "samples": [{"flow": flow, "time_s": 3.0, "cwnd_packets": 9} for flow in range(count)],
+    }
+    evidence = made_up.evidence(made_up.dataset(tmp_path / "data", grid, tables=lambda _: of_run))
     throughputs, windows = Figure().subplots(2)
     PANELS["flows_over_time"].draw(throughputs, evidence.flow_throughput, evidence.flows, "")
     PANELS["windows"].draw(windows, evidence.samples, evidence.flows, "")
@@ -801,10 +797,7 @@ def test_a_caption_says_that_off_times_were_replayed() -> None:
 
 def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> None:
     rows = frame([_row("bbr", share, 0, 1.0) for share in (0.125, 0.12)], RUNS)
-    console = Console(file=io.StringIO(), width=100)
-    console.print(table.render(rows, "t", no_grid))
-    shown = console.file.getvalue().split()  # type: ignore[attr-defined]
-    assert {"12.5%", "12%"} <= set(shown)
+    assert {"12.5%", "12%"} <= set(_shown(rows).split())
     described = [scenario({"contention": {"share": share}}).describe() for share in ("0.125", "0.07")]
     assert "12.5% CPU" in described[0]
     assert "7% CPU" in described[1]
@@ -815,14 +808,11 @@ def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> No
 )
 def test_a_run_over_time_says_whether_its_off_times_are_drawn(tmp_path: Path, count: int, said: str) -> None:
     grid = Grid({"contention": {"share": 0.5}, "duration": "60s"})
-    (run,) = grid.runs()
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    throughput = [{"run": run.id, "flow": 0, "time_s": 0.1, "throughput_mbps": 9.0}]
-    off = [
-        {"run": run.id, "sender": 1, "kind": "off", "start_s": 0.02 * at, "duration_ms": 10.0} for at in range(count)
-    ]
-    dataset.append(run.id, Measured(made_up.rows(run), throughput, offtimes=off))
-    (axes,) = over_time.figure(find(dataset, run.id)).axes
+    throughput = [{"flow": 0, "time_s": 0.1, "throughput_mbps": 9.0}]
+    off = [{"sender": 1, "kind": "off", "start_s": 0.02 * at, "duration_ms": 10.0} for at in range(count)]
+    of_run = {"throughput": throughput, "offtimes": off}
+    dataset = made_up.dataset(tmp_path / "data", grid, tables=lambda _: of_run)
+    (axes,) = over_time.figure(find(dataset, None)).axes
     assert axes.get_xlabel().startswith("time [s]") and said in axes.get_xlabel()
     assert ("CPU" in axes.get_xlabel()) == (count > 0)
     assert len(axes.patches) == (count if "grey" in said else 0)
@@ -846,12 +836,11 @@ def test_a_run_over_time_shows_each_of_seven_flows_and_itself(theme: str) -> Non
 
 
 def test_brackets_and_escape_sequences_in_names_are_shown_and_do_nothing() -> None:
-    out = io.StringIO()
     rows = frame([_row("bbr[/y]", 1.0, 0, 1.0), _row("\x1b[2J", 1.0, 0, 1.0)], RUNS)
-    Console(file=out, width=200).print(table.render(rows, "dataset x[/y]\x1b[0m :bug:", no_grid))
-    assert "\x1b" not in out.getvalue()
+    text = _shown(rows, title="dataset x[/y]\x1b[0m :bug:")
+    assert "\x1b" not in text
     for shown in ("bbr[/y]", "\\x1b[2J", "dataset x[/y]\\x1b[0m :bug:"):
-        assert shown in out.getvalue()
+        assert shown in text
 
 
 def test_a_flow_that_stops_counts_what_had_arrived_by_then() -> None:

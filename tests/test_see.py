@@ -391,10 +391,7 @@ def test_a_run_that_is_not_one_is_refused_with_the_names(
 def test_runs_that_can_be_chosen_are_named_by_what_differs(tmp_path: Path) -> None:
     contention = {"share": 0.5, "start": ["0s", "2s"]}
     grid = Grid({"kernel": "virtual-6.12", "contention": contention, "flows": [{"stop": "3s"}], "seed": [1, 2]})
-    dataset = Dataset.create(tmp_path / "a", grid, {})
-    for run in grid.runs():
-        of_run = {"run": run.id, "scenario": run.scenario.hash, "outcome": "ok"}
-        dataset.append(run.id, Measured([{**of_run, "flow": 0, "cc": "cubic", "share": 0.5}]))
+    dataset = made_up.dataset(tmp_path / "a", grid)
     with pytest.raises(BadInput, match="holds 4 runs; give one of ") as refusal:
         find(dataset, None)
     for run in grid.runs():

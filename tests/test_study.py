@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -20,10 +20,10 @@ from brobust.analysis import cells, confidence, summary, twins
 from brobust.analysis.axes import VALUES
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
-from brobust.analysis.metrics import METRICS, OF_RUNS, Evidence, Tables
+from brobust.analysis.metrics import METRICS, OF_RUNS, Evidence
 from brobust.cli import sweep
 from brobust.cli.sweep import _field
-from brobust.dataset import PACKETS, RUNS, TABLES, Dataset, Measured, frame
+from brobust.dataset import RUNS, frame
 from brobust.errors import BadInput, Interrupted
 from brobust.report import plot, sheets
 from brobust.report.reproduced import Reproduced
@@ -144,8 +144,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         rate = 90.0 if cc == "cubic" else mbps[share] + run.scenario.path.rtt / 1e8
         return {"throughput_mbps": rate + run.repeat, "retransmits": 0, "kernel_release": "6.12"}
 
-    dataset = made_up.dataset(tmp_path_factory.mktemp("evidence") / "data", grid, measured)
-    return Evidence(Tables(dataset), [run.id for run in grid.runs()])
+    return made_up.evidence(made_up.dataset(tmp_path_factory.mktemp("evidence") / "data", grid, measured))
 
 
 def _decided(evidence: Evidence, *checks: dict[str, Any], **more: Any) -> Verdict:
@@ -237,17 +236,13 @@ def test_what_falls_to_nothing_has_fallen_by_every_factor(evidence: Evidence) ->
 
 def test_flows_that_start_at_different_times_are_compared_at_the_same_time(tmp_path: Path) -> None:
     grid = Grid({"flows": [{"cc": "bbr"}, {"cc": "bbr", "start": "20s"}], "duration": "40s"})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    (run,) = grid.runs()
-    rows = made_up.rows(run, throughput_mbps=50.0, retransmits=10, kernel_release="6.12")
     # The first has 80 until the second comes; then each has 50, but for the second's first ten seconds.
     over_time = [(0, s, 80.0 if s <= 20 else 50.0) for s in range(1, 41)]
     over_time += [(1, s, 20.0 if s <= 10 else 50.0) for s in range(1, 21)]
-    series = [
-        {"run": run.id, "flow": flow, "time_s": float(time), "throughput_mbps": mbps} for flow, time, mbps in over_time
-    ]
-    dataset.append(run.id, Measured(rows, series))
-    evidence = Evidence(Tables(dataset), [run.id])
+    series = [{"flow": flow, "time_s": float(time), "throughput_mbps": mbps} for flow, time, mbps in over_time]
+    measured = {"throughput_mbps": 50.0, "retransmits": 10, "kernel_release": "6.12"}
+    dataset = made_up.dataset(tmp_path / "data", grid, lambda _: measured, lambda _: {"throughput": series})
+    evidence = made_up.evidence(dataset)
     for metric, expected in {
         "first_flow_together_mbps": 50.0,
         "second_flow_together_mbps": 50.0,
@@ -261,13 +256,11 @@ def test_flows_that_start_at_different_times_are_compared_at_the_same_time(tmp_p
 def test_flows_whose_intervals_begin_apart_are_added_up(tmp_path: Path, start_s: float) -> None:
     """0.1 + 0.2 is not 0.3 to a computer, and other starts are no multiples of an interval at all."""
     grid = Grid({"flows": [{"cc": "bbr"}, {"cc": "bbr", "start": f"{start_s}s"}], "duration": "10s", "repeat": 1})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    (run,) = grid.runs()
     each = [(0, number / 10, 10.0) for number in range(1, 101)]
     each += [(1, number / 10, 8.0) for number in range(1, 1 + int((10 - start_s) * 10))]
-    series = [{"run": run.id, "flow": flow, "time_s": time, "throughput_mbps": mbps} for flow, time, mbps in each]
-    dataset.append(run.id, Measured(made_up.rows(run), series))
-    evidence = Evidence(Tables(dataset), [run.id])
+    series = [{"flow": flow, "time_s": time, "throughput_mbps": mbps} for flow, time, mbps in each]
+    dataset = made_up.dataset(tmp_path / "data", grid, tables=lambda _: {"throughput": series})
+    evidence = made_up.evidence(dataset)
     rates = evidence.throughput
     assert rates["time_s"].to_list() == [number / 10 for number in range(1, 101)]
     full = rates.filter(pl.col("time_s").is_between(1.1, 9.8))["throughput_mbps"].to_list()
@@ -283,7 +276,7 @@ def test_what_nobody_has_counted_is_no_share_of_retransmissions(tmp_path: Path) 
     def measured(run: Run) -> dict[str, Any]:
         return {"retransmits": None if run.scenario.flows[0].cc == "bbr" else 0}  # as QUIC stacks do
 
-    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid, measured)), [run.id for run in grid.runs()])
+    evidence = made_up.evidence(made_up.dataset(tmp_path / "data", grid, measured))
     assert evidence.values("retransmit_share").select("cc", "value").rows() == [("cubic", 0.0)]
 
 
@@ -295,7 +288,7 @@ def test_runs_whose_requests_were_not_answered_count_as_the_slowest(tmp_path: Pa
         all_ms = (10.0, 12.0, 14.0, None, None) if run.scenario.flows[0].cc == "bbr" else (10.0, 12.0, None, None, None)
         return {"requests": 100, "requests_answered": 95, "request_p99_ms": all_ms[run.repeat], "retransmits": 0}
 
-    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid, measured)), [run.id for run in grid.runs()])
+    evidence = made_up.evidence(made_up.dataset(tmp_path / "data", grid, measured))
     bound = {"rule": "at_most", "metric": "request_p99_ms", "value": 14}
     assert _verdict(evidence, {**bound, "where": {"cc": "bbr"}}) == HOLDS
     assert _verdict(evidence, {**bound, "where": {"cc": "cubic"}}) == DIFFERS
@@ -343,22 +336,19 @@ def test_cells_are_classed_by_whether_the_bandwidth_matters(tmp_path: Path, at_h
         rate = rates[run.scenario.contention.share, run.scenario.path.bandwidth // 10**6]
         return {"throughput_mbps": rate, "retransmits": 0}
 
-    dataset = made_up.dataset(tmp_path / "data", grid, measured)
-    evidence = Evidence(Tables(dataset), [run.id for run in grid.runs()])
+    evidence = made_up.evidence(made_up.dataset(tmp_path / "data", grid, measured))
     assert _verdict(evidence, {"rule": "classes"}) == expected
 
 
 def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> None:
     """The first packet counts in its train's length only, and acknowledgements not at all."""
     grid = Grid({"contention": {"share": 1}, "flows": [{"cc": "bbr"}], "repeat": 1, "packets": True})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    (run,) = grid.runs()
     times_ms = [0, 0.05, 1, *(5 + 0.01 * number for number in range(7)), 2500, 2500.09, 2500.11]
-    packet = {"run": run.id, "flow": 0, "direction": "data", "payload_bytes": 1200}
+    packet = {"flow": 0, "direction": "data", "payload_bytes": 1200}
     packets = [{**packet, "time_s": time / 1e3} for time in times_ms]
     packets.insert(1, {**packet, "time_s": 0.00002, "direction": "ack"})
-    dataset.append(run.id, Measured(made_up.rows(run), packets=frame(packets, PACKETS)))
-    evidence = Evidence(Tables(dataset), [run.id])
+    dataset = made_up.dataset(tmp_path / "data", grid, tables=lambda _: {"packets": packets})
+    evidence = made_up.evidence(dataset)
     assert evidence.trains["train"].to_list() == [2, 1, 7, 7, 7, 7, 7, 7, 7, 3, 3, 3]
     assert evidence.trains["gap_ms"].to_list()[:2] == [pytest.approx(0.05), pytest.approx(0.95)]
     values = {name: evidence.values(name)["value"].item() for name in ("short_train_share", "train_packets")}
@@ -372,102 +362,96 @@ def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> N
     assert drawn == {f"mine-1-{name}.{end}" for name in ("gaps", "trains") for end in ("png", "svg")}
 
 
+def _study(**figure: Any) -> model.Study:
+    """Return a study of one figure."""
+    return model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", **figure)])
+
+
+Drawn = Callable[..., tuple[Any, str]]
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """Draw a figure of what was measured, and return it with its caption, which are not written into files."""
+
+    def draw_one(evidence: Evidence, **figure: Any) -> tuple[Any, str]:
+        saved: list[tuple[Any, str]] = []
+        monkeypatch.setattr(plot, "save", lambda canvas, _, caption, *__, **___: saved.append((canvas, caption)) or [])
+        assert list(draw(_study(**figure), evidence, tmp_path / "figures")) == []
+        (one,) = saved
+        return one
+
+    return draw_one
+
+
 @pytest.mark.parametrize(
     ("kind", "seconds", "is_cut"),
     [("inflight", None, True), ("gains", None, True), ("windows", None, True), ("inflight", (2, 3), False)],
 )
 def test_a_figure_says_where_lines_go_on_above_its_panels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seconds: tuple[float, float] | None, is_cut: bool
+    tmp_path: Path, drawn: Drawn, kind: str, seconds: tuple[float, float] | None, is_cut: bool
 ) -> None:
     grid = Grid({"flows": [{"cc": "bbr"}], "samples": "10ms", "kernel": "virtual-6.12"})
-    (run,) = grid.runs()
     at_first = [(1.0, 50), (2.5, 1)]
     samples = [
-        {"run": run.id, "flow": 0, "time_s": time, "inflight_bdp": number, "pacing_gain": 1.0, "cwnd_packets": number,
+        {"flow": 0, "time_s": time, "inflight_bdp": number, "pacing_gain": 1.0, "cwnd_packets": number,
          "inflight_packets": number}
         for time, number in at_first
     ]  # fmt: skip
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    dataset.append(run.id, Measured(made_up.rows(run), samples=samples))
-    figure = Figure(name="a", title="a", kind=kind, seconds=seconds)
-    study = model.Study(paper="mine", figure="1", title="t", figures=[figure])
-    captions: list[str] = []
-    monkeypatch.setattr(plot, "save", lambda _canvas, _file, caption, *_: captions.append(caption) or [])
-    assert list(draw(study, Evidence(Tables(dataset), [run.id]), tmp_path / "figures")) == []
-    assert ["A line that leaves a panel goes on above it." in caption for caption in captions] == [is_cut]
+    dataset = made_up.dataset(tmp_path / "data", grid, tables=lambda _: {"samples": samples})
+    _, caption = drawn(made_up.evidence(dataset), kind=kind, seconds=seconds)
+    assert ("A line that leaves a panel goes on above it." in caption) == is_cut
 
 
-def test_a_line_of_a_distribution_is_of_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_a_distribution_is_of_one_cell(tmp_path: Path, drawn: Drawn) -> None:
     path = {"bandwidth": "20mbit", "rtt": ["10ms", "40ms"]}
     grid = Grid({"path": path, "contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}], "packets": True})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    for run in grid.runs():
-        packet = {"run": run.id, "flow": 0, "direction": "data", "payload_bytes": 1200}
-        packets = frame([{**packet, "time_s": number * run.scenario.path.rtt / 1e11} for number in range(9)], PACKETS)
-        dataset.append(run.id, Measured(made_up.rows(run), packets=packets))
-    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="a", title="a", kind="gaps")])
-    saved: list[Any] = []
-    monkeypatch.setattr(plot, "save", lambda canvas, *_: saved.append(canvas) or [])
-    assert list(draw(study, Evidence(Tables(dataset), [run.id for run in grid.runs()]), tmp_path / "figures")) == []
-    (legend,) = saved[0].legends
+
+    def packets(run: Run) -> dict[str, Any]:
+        packet = {"flow": 0, "direction": "data", "payload_bytes": 1200}
+        return {"packets": [{**packet, "time_s": number * run.scenario.path.rtt / 1e11} for number in range(9)]}
+
+    canvas, _ = drawn(made_up.evidence(made_up.dataset(tmp_path / "data", grid, tables=packets)), kind="gaps")
+    (legend,) = canvas.legends
     assert [text.get_text() for text in legend.get_texts()] == ["10 ms RTT", "40 ms RTT"]
-    assert [len(axes.lines) for axes in saved[0].axes] == [2, 2]
-    ends = [line.get_xydata()[-1].tolist() for axes in saved[0].axes for line in axes.lines]
+    assert [len(axes.lines) for axes in canvas.axes] == [2, 2]
+    ends = [line.get_xydata()[-1].tolist() for axes in canvas.axes for line in axes.lines]
     assert all(x >= DISTRIBUTIONS["gaps"][-1] and part == 1 for x, part in ends)  # also if every gap is shorter
 
 
 @pytest.mark.parametrize(("rtts", "above"), [(["20ms"], True), (["20ms", "50ms"], False)])
 def test_lines_of_panels_are_named_above_all_or_in_each_where_their_names_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rtts: list[str], above: bool
+    tmp_path: Path, drawn: Drawn, rtts: list[str], above: bool
 ) -> None:
     """A name inside a panel may hide a line; but flow 2 of the first panel may have another RTT than the next one's."""
     grids = [{"flows": [{"cc": "bbr"}, {"cc": "bbr", "rtt": rtt}]} for rtt in rtts]
     grid = Grid.together([Grid({**one, "contention": {"share": [1, 0.5]}, "repeat": 1}) for one in grids])
-    dataset = made_up.dataset(tmp_path / "data", grid)
-    figure = Figure(name="a", title="a", kind="flows_over_time")
-    study = model.Study(paper="mine", figure="1", title="t", figures=[figure])
-    saved: list[Any] = []
-    monkeypatch.setattr(plot, "save", lambda canvas, *_, **__: saved.append(canvas) or [])
-    list(draw(study, Evidence(Tables(dataset), [run.id for run in grid.runs()]), tmp_path / "figures"))
-    assert bool(saved[0].legends) == above
-    assert all((axes.get_legend() is None) == above for axes in saved[0].axes)
+    evidence = made_up.evidence(made_up.dataset(tmp_path / "data", grid))
+    canvas, _ = drawn(evidence, kind="flows_over_time")
+    assert bool(canvas.legends) == above
+    assert all((axes.get_legend() is None) == above for axes in canvas.axes)
 
 
-def test_names_and_ticks_of_rows_of_panels_are_of_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_ticks_of_rows_of_panels_are_of_all_of_them(tmp_path: Path, drawn: Drawn) -> None:
     """A row's lines have its control's colour, which is not to stand in a legend for all; and of a fifth of a second
     each tick has three decimals."""
     grid = Grid({"flows": [{"cc": ["bbr", "bbr_steady"]}], "samples": "ack", "repeat": 1})
-    dataset = Dataset.create(tmp_path / "data", grid, {})
-    for run in grid.runs():
-        sample = {"run": run.id, "flow": 0, "inflight_packets": 9, "pacing_rate_mbps": 9.0}
-        samples = frame([{**sample, "time_s": 1 + number / 10} for number in range(4)], TABLES["samples"])
-        dataset.append(run.id, Measured(made_up.rows(run), samples=samples))
-    study = model.Study(
-        paper="mine", figure="1", title="t", figures=[Figure(name="a", title="a", kind="sent", seconds=(1, 1.2))]
-    )
-    saved: list[Any] = []
-    monkeypatch.setattr(plot, "save", lambda canvas, *_, **__: saved.append(canvas) or [])
-    list(draw(study, Evidence(Tables(dataset), [run.id for run in grid.runs()]), tmp_path / "figures"))
-    of_rows = {axes.lines[0].get_color() for axes in saved[0].axes}
-    (legend,) = saved[0].legends
+    sample = {"flow": 0, "inflight_packets": 9, "pacing_rate_mbps": 9.0}
+    samples = [{**sample, "time_s": 1 + number / 10} for number in range(4)]
+    dataset = made_up.dataset(tmp_path / "data", grid, tables=lambda _: {"samples": samples})
+    canvas, _ = drawn(made_up.evidence(dataset), kind="sent", seconds=(1, 1.2))
+    of_rows = {axes.lines[0].get_color() for axes in canvas.axes}
+    (legend,) = canvas.legends
     assert len(of_rows) == 2 and legend.legend_handles[0].get_color() not in of_rows
-    saved[0].draw_without_rendering()
-    assert all(len(label.get_text()) <= 4 for label in saved[0].axes[-1].get_xticklabels())
+    canvas.draw_without_rendering()
+    assert all(len(label.get_text()) <= 4 for label in canvas.axes[-1].get_xticklabels())
 
 
-def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(tmp_path: Path, drawn: Drawn) -> None:
     contention = {"share": [1, 0.5], "timeslice": ["5ms", "10ms"]}
     grid = Grid({"contention": contention, "flows": [{"cc": ["bbr", "cubic"]}], "repeat": 3})
-    dataset = made_up.dataset(tmp_path / "data", grid, lambda _: {"throughput_mbps": 9.0})
-    evidence = Evidence(Tables(dataset), [run.id for run in grid.runs()])
-    figure = Figure(name="a", title="a", kind="bars", value="utilization")
-    study = model.Study(paper="mine", figure="1", title="bars", figures=[figure])
-    saved: list[tuple[Any, str]] = []
-    monkeypatch.setattr(plot, "save", lambda canvas, _, caption: saved.append((canvas, caption)) or [])
-    assert list(draw(study, evidence, tmp_path / "figures")) == []
-    ((canvas, caption),) = saved
+    evidence = made_up.evidence(made_up.dataset(tmp_path / "data", grid, lambda _: {"throughput_mbps": 9.0}))
+    canvas, caption = drawn(evidence, kind="bars", value="utilization")
     percent = [bar.get_width() for bar in canvas.axes[0].patches]
     assert percent == [pytest.approx(100 * evidence.runs["utilization"][0])] * 6
     assert "1 BDP buffer; 10 s per run. Bars" in caption  # the timeslices stand in the names of bars
@@ -750,14 +734,10 @@ def test_a_check_that_nothing_could_decide_is_refused_before_any_run_is_measured
         {"value": "retransmits", "log": True, "stat": "deviation"},
     ],
 )
-def test_figures_are_drawn_whatever_was_measured(
-    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
-) -> None:
+def test_figures_are_drawn_whatever_was_measured(evidence: Evidence, drawn: Drawn, keys: dict[str, Any]) -> None:
     """Of one control, of a metric that no run has, of nothing above 0: once all is measured, nothing may fail."""
-    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", **keys)])
-    drawn: list[Any] = []
-    monkeypatch.setattr(plot, "save", lambda canvas, *_, **__: canvas.draw_without_rendering() or drawn.append(1) or [])
-    assert list(draw(study, evidence, tmp_path / "figures")) == [] and len(drawn) == 1
+    canvas, _ = drawn(evidence, **keys)
+    canvas.draw_without_rendering()
 
 
 def test_a_reproduction_that_is_interrupted_while_it_draws_says_what_is_kept(
@@ -798,7 +778,7 @@ def test_two_files_may_not_have_a_claim_of_one_name(tmp_path: Path) -> None:
 def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
     keys: dict[str, Any], said: str | None
 ) -> None:
-    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", **keys)])
+    study = _study(**keys)
     flows = {"flows": [{"cc": "bbr"}]}
     rtts = {"path": {"rtt": [f"{rtt}ms" for rtt in range(2, 7)]}, "contention": {"share": 1}}
     several = [Grid({**rtts, **flows}), Grid({"path": {"rtt": "10ms"}, "contention": {"share": [1, 0.5]}, **flows})]
@@ -810,28 +790,22 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
         check(study, scenarios)
 
 
-def test_bars_of_one_timeslice_say_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars_of_one_timeslice_say_which(tmp_path: Path, drawn: Drawn) -> None:
     grid = Grid({"kernel": "virtual-6.12", "contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]})
-    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid)), [run.id for run in grid.runs()])
-    study = model.Study(paper="mine", figure="1", title="bars", figures=[Figure(name="a", title="a", kind="bars")])
-    captions: list[str] = []
-    monkeypatch.setattr(plot, "save", lambda _, __, caption: captions.append(caption) or [])
-    assert list(draw(study, evidence, tmp_path)) == []
-    assert "1 BDP buffer, 10 ms slices (exact); 10 s per run. Bars" in captions[0]
+    _, caption = drawn(made_up.evidence(made_up.dataset(tmp_path / "data", grid)), kind="bars")
+    assert "1 BDP buffer, 10 ms slices (exact); 10 s per run. Bars" in caption
 
 
 def test_bars_leave_out_cells_with_runs_that_have_no_time_of_requests(tmp_path: Path) -> None:
     """Such a run counts as the slowest: there is no median to draw, and none of the fast runs alone."""
-    figure = Figure(name="a", title="a", kind="bars", value="request_p99_ms")
-    study = model.Study(paper="mine", figure="1", title="bars", figures=[figure])
     grid = Grid({"kernel": "virtual-6.12", "flows": [{"cc": ["bbr", "cubic"]}], "repeat": 3})
 
     def times(run: Run) -> dict[str, Any]:
         answered = run.scenario.ccs == ["cubic"] or run.repeat == 0
         return {"requests": 100, "requests_answered": 99 + answered, "request_p99_ms": 20.0 if answered else None}
 
-    evidence = Evidence(Tables(made_up.dataset(tmp_path / "data", grid, times)), [run.id for run in grid.runs()])
-    _, svg = draw(study, evidence, tmp_path)
+    evidence = made_up.evidence(made_up.dataset(tmp_path / "data", grid, times))
+    _, svg = draw(_study(kind="bars", value="request_p99_ms"), evidence, tmp_path)
     assert ">cubic<" in svg.read_text() and ">bbr<" not in svg.read_text()
 
 
@@ -846,14 +820,13 @@ def test_every_kind_of_figure_is_drawn_and_stands_on_the_page() -> None:
 @pytest.mark.parametrize("kind", ["throughput", "bars"])
 def test_a_figure_of_a_study_can_have_every_value_that_figures_have(kind: Any) -> None:
     assert set(VALUES) <= {*METRICS, *OF_RUNS}
+    grid = Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]})
     for value in VALUES:
-        figures = [Figure(name="f", title="f", kind=kind, value=value)]
-        study = model.Study(paper="mine", figure="1", title="t", figures=figures)
-        assert check(study, Grid({"contention": {"share": [1, 0.5]}, "flows": [{"cc": "bbr"}]}).as_written) == []
+        assert check(_study(kind=kind, value=value), grid.as_written) == []
 
 
 def test_more_bars_than_fit_are_refused_before_any_run_is_measured() -> None:
-    study = model.Study(paper="mine", figure="1", title="t", figures=[Figure(name="f", title="f", kind="bars")])
+    study = _study(kind="bars")
     rtts = [f"{rtt}ms" for rtt in range(10, 51)]
     with pytest.raises(BadInput, match="41 bars, and 40 fit; choose fewer runs by where"):
         check(study, Grid({"path": {"rtt": rtts}}).as_written)
@@ -1006,7 +979,7 @@ def test_a_paper_is_reproduced_with_figures_and_verdicts(
     assert set(every["figure"].cast(pl.String)) == {study.figure for study in model.of_paper("2brobust", REPRODUCED)}
     of_7 = every.filter((pl.col("figure").cast(pl.String) == "7") & (pl.col("share") == 0.1))
     assert set(of_7["class"]) == {"strictly CPU-limited"}, of_7
-    kept = [json.loads(line) for line in (it / "claims.jsonl").read_text().splitlines()]
+    kept = json_lines((it / "claims.jsonl").read_text())
     assert {verdict["claim"] for verdict in kept} == set(verdicts)
     sheet = {row["claim"]: row for row in pl.read_csv(it / "verdicts.csv", infer_schema_length=0).to_dicts()}
     assert {claim: row["verdict"] for claim, row in sheet.items()} == {c: v["verdict"] for c, v in verdicts.items()}

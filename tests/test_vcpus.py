@@ -15,7 +15,7 @@ import made_up
 from brobust.backends.support import unsupported
 from brobust.backends.vm import VmBackend
 from brobust.contention import during_run, recordings
-from brobust.dataset import Dataset, Measured
+from brobust.dataset import Dataset
 from brobust.drivers import schedules
 from brobust.errors import BadInput, MissingSupport
 from brobust.host import cpus
@@ -108,12 +108,10 @@ def test_one_vcpu_has_the_schedule_that_it_always_had(driver: str) -> None:
 
 def _written(directory: Path, offtimes: list[dict[str, Any]]) -> str:
     grid = Grid({"contention": {"share": 0.5, "vcpus": 2}, "kernel": "virtual-6.12"})
-    dataset = Dataset.create(directory, grid, {})
-    (run,) = grid.runs()
-    offtimes = [{"run": run.id, "sender": 1, **row} for row in offtimes]
-    dataset.append(run.id, Measured(made_up.rows(run), offtimes=offtimes))
+    of_sender = [{"sender": 1, **row} for row in offtimes]
+    dataset = made_up.dataset(directory, grid, tables=lambda _: {"offtimes": of_sender})
     assert dataset.runs()["vcpus"].to_list() == [2]
-    return f"{directory}#{run.id}"
+    return f"{directory}#{dataset.runs()['run'].item()}"
 
 
 def test_the_recording_of_several_vcpus_is_away_when_all_of_them_are(tmp_path: Path) -> None:
