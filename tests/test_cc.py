@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from brobust.cc.names import OURS
 from brobust.cli.cc import OF_HOST_PROGRAM
 from brobust.errors import BadInput, BrobustError
 from brobust.host.programs import ask_host_program, host_program
-from conftest import eventually, kill_with_guardian
+from conftest import eventually, json_lines, kill_with_guardian
 
 NAME = "brb_reno"
 BROBUST = [str(Path(sys.executable).with_name("brobust"))]
@@ -116,7 +116,7 @@ def _set_default(place: Path, control: str) -> None:
     subprocess.run(["nsenter", f"--net={place}", "sysctl", "-qw", setting], check=True)
 
 
-def _default_of(places: list[Path]) -> list[str]:
+def _default_of(places: Sequence[Path]) -> list[str]:
     return ["--default", *(word for place in places for word in ("--netns", place.name))]
 
 
@@ -129,12 +129,32 @@ def _trial(places: list[Path], stderr: int | None = None) -> Iterator[subprocess
         trial.wait(timeout=60)
 
 
+@contextmanager
+def _pinned(*controls: str, default_in: Sequence[Path] = ()) -> Iterator[None]:
+    """Load controls, and unload what is still loaded of them when the context ends."""
+    try:
+        for control in controls:
+            loaded = _brobust("cc", "load", control, "--pin", *(_default_of(default_in) if default_in else ()))
+            assert loaded.returncode == 0, loaded.stderr
+        yield
+    finally:
+        for control in controls:
+            _brobust("cc", "unload", control)
+
+
+@pytest.fixture
+def nothing_of_ours() -> None:
+    """Skip a test of all controls where somebody uses one of ours."""
+    if set(OURS) & set(AVAILABLE.read_text().split()):
+        pytest.skip("a control of ours is in use on this host")
+
+
 @needs_kernel
 def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Path]) -> None:
     loaded = _brobust("cc", "load", NAME, "--pin", *_default_of(places))
     assert loaded.returncode == 0, loaded.stderr
     assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
-    listed = [json.loads(line) for line in _brobust("cc", "list", "--json").stdout.splitlines()]
+    listed = json_lines(_brobust("cc", "list", "--json").stdout)
     (row,) = [row for row in listed if row["name"] == NAME]
     assert (row["state"], set(row["default_of"])) == ("pinned", {place.name for place in places})
     again = _brobust("cc", "load", NAME, "--pin")
@@ -388,12 +408,9 @@ def test_a_namespace_whose_name_is_a_number_is_not_taken_for_that_of_a_process()
 @needs_kernel
 def test_controls_that_are_unloaded_in_any_order_give_the_first_default_back(places: list[Path]) -> None:
     later = "brb_vegas"
-    try:
-        for name in (NAME, later):
-            assert _brobust("cc", "load", name, "--pin", *_default_of(places)).returncode == 0
+    with _pinned(NAME, later, default_in=places):
         assert _brobust("cc", "unload", NAME).returncode == 0
         assert [_new_socket_gets(place) for place in places] == [later, later]
-    finally:
         assert _brobust("cc", "unload", later).returncode == 0
     assert [_new_socket_gets(place) for place in places] == PREVIOUS
 
@@ -401,64 +418,46 @@ def test_controls_that_are_unloaded_in_any_order_give_the_first_default_back(pla
 @needs_kernel
 def test_a_link_in_the_place_of_a_pin_does_not_lead_to_another_control() -> None:
     other, pins = "brb_vegas", Path("/sys/fs/bpf/brobust")
-    try:
-        for name in (NAME, other):
-            assert _brobust("cc", "load", name, "--pin").returncode == 0
+    with _pinned(NAME, other):
         (pins / NAME).unlink()
         (pins / NAME).symlink_to(pins / other)
         assert _brobust("cc", "unload", NAME).returncode == 0
         available = AVAILABLE.read_text().split()
         assert other in available and NAME not in available and _is_gone()
-    finally:
-        for name in (NAME, other):
-            _brobust("cc", "unload", name)
 
 
+@pytest.mark.usefixtures("nothing_of_ours")
 def test_where_nothing_is_loaded_a_dry_run_is_one_in_json_too() -> None:
-    if set(OURS) & set(AVAILABLE.read_text().split()):
-        pytest.skip("a control of ours is in use on this host")
     planned = _brobust("cc", "unload", "--all", "--dry-run", "--json")
     assert (planned.returncode, json.loads(planned.stdout)) == (0, {"would_unload": None})
 
 
 @needs_kernel
+@pytest.mark.usefixtures("nothing_of_ours")
 def test_all_are_unloaded_although_nobody_reads_what_is_said() -> None:
     both = {NAME, "brb_vegas"}
-    if set(OURS) & set(AVAILABLE.read_text().split()):
-        pytest.skip("a control of ours is in use on this host")
     read, write = os.pipe()
     os.close(read)
-    try:
-        for name in both:
-            assert _brobust("cc", "load", name, "--pin").returncode == 0
-        subprocess.run([host_program(), "cc", "unload", "--all"], stdout=write, check=True, timeout=60)
+    with os.fdopen(write, "wb") as unread, _pinned(*both):
+        subprocess.run([host_program(), "cc", "unload", "--all"], stdout=unread, check=True, timeout=60)
         assert not both & set(AVAILABLE.read_text().split())
-    finally:
-        os.close(write)
-        for name in both:
-            _brobust("cc", "unload", name)
 
 
 @needs_kernel
+@pytest.mark.usefixtures("nothing_of_ours")
 def test_one_that_cannot_be_unloaded_keeps_no_other_one_loaded() -> None:
     both = {NAME, "brb_vegas"}
-    if set(OURS) & set(AVAILABLE.read_text().split()):
-        pytest.skip("a control of ours is in use on this host")
-    try:
-        for name in both:
-            assert _brobust("cc", "load", name, "--pin").returncode == 0
+    with _pinned(*both):
         # What is to be restored cannot be read.
         JOURNAL.unlink()
         JOURNAL.mkdir()
-        refused = _brobust("cc", "unload", "--all")
+        try:
+            refused = _brobust("cc", "unload", "--all")
+        finally:
+            JOURNAL.rmdir()
         assert refused.returncode == 2 and f"{NAME}.json cannot be read" in refused.stderr
         assert "unloaded brb_vegas" in refused.stdout
         assert both & set(AVAILABLE.read_text().split()) == {NAME}
-    finally:
-        if JOURNAL.is_dir():
-            JOURNAL.rmdir()
-        for name in both:
-            _brobust("cc", "unload", name)
 
 
 @needs_kernel
@@ -488,7 +487,7 @@ def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
         JOURNAL.write_text(journal)
     assert refused.returncode == 2 and "that brobust did not load" in refused.stderr
     assert all_of_them.returncode == 0 and "no congestion control of brobust is loaded" in all_of_them.stdout
-    (row,) = [row for row in map(json.loads, listed.stdout.splitlines()) if row["name"] == NAME]
+    (row,) = [row for row in json_lines(listed.stdout) if row["name"] == NAME]
     assert row["state"] == "module"
 
 
@@ -598,7 +597,7 @@ def test_a_host_that_lacks_something_is_refused_in_one_line(hidden: str, said: s
 
 
 def test_parameters_are_listed_with_units() -> None:
-    rows = [json.loads(line) for line in _brobust("cc", "params", "brb_bbq", "--json").stdout.splitlines()]
+    rows = json_lines(_brobust("cc", "params", "brb_bbq", "--json").stdout)
     (alpha,) = [row for row in rows if row["name"] == "bbq_alpha"]
     assert alpha["value"] == "3ms" and alpha["help"]
     assert set(_core.control_names()) <= set(OURS)
@@ -608,7 +607,7 @@ def test_parameters_are_listed_with_units() -> None:
 @needs_kernel
 def test_programs_show_their_size_and_after_traffic_with_statistics_their_cost(places: list[Path]) -> None:
     assert _brobust("cc", "load", NAME, "--pin").returncode == 0
-    shown = [json.loads(line) for line in _brobust("cc", "programs", NAME, "--json").stdout.splitlines()]
+    shown = json_lines(_brobust("cc", "programs", NAME, "--json").stdout)
     assert {"cong_avoid", "ssthresh", "init"} <= {program["callback"] for program in shown}
     assert all(program["verified_instructions"] > 0 for program in shown)
     assert "bpf_stats_enabled" in _brobust("cc", "programs", NAME).stdout
