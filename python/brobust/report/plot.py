@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -159,8 +159,7 @@ class ThroughputFigure:
         width = 4.8 + 2.4 * columns
         # In one panel of several, the names would seem to be of its lines alone; and many would hide lines.
         are_above = len(self._panels) > 1 or len(self.controls) > IN_A_PANEL
-        beside_each_other = names_beside(self.controls, width)
-        names_above = -(-len(self.controls) // beside_each_other) if are_above else 0
+        names_above = -(-len(self.controls) // names_beside(self.controls, width)) if are_above else 0
         with new_figure(width, 1.2 + 3.2 * rows + 0.25 * names_above, font=10) as figure:
             grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
             for number, axes in enumerate(grid.flat):
@@ -187,8 +186,7 @@ class ThroughputFigure:
                 names |= {label: bars[0] for label, bars in zip(labels, handles, strict=True)}
             shown = {control: names[control] for control in self.controls if control in names}
             if are_above:
-                place: dict[str, Any] = {"loc": "outside upper center", "ncols": beside_each_other}
-                figure.legend(shown.values(), shown, handlelength=DASHES, **place)
+                name_above(figure, shown, font=10)
             else:
                 grid[0][0].legend(shown.values(), shown, handlelength=DASHES, frameon=True)
         return figure
@@ -324,6 +322,14 @@ def names_beside(names: Sequence[str], width: float, font: int = 10) -> int:
     """Return how many of these names fit beside each other into a legend above a figure of so many inches."""
     inches = 0.07 * font + 0.009 * font * max(len(name) for name in names)  # of a line and its margins, and of letters
     return min(len(names), max(1, int(width / inches)))
+
+
+def name_above(figure: Figure, shown: Mapping[str, Any], font: int) -> None:
+    """Write above all panels what their lines are, where no line is hidden. `shown` has a line for each name."""
+    beside = names_beside(list(shown), figure.get_figwidth(), font)
+    figure.legend(
+        shown.values(), shown, loc="outside upper center", ncols=beside, fontsize=font, handlelength=DASHES
+    )  # fmt: skip
 
 
 def load_matplotlib() -> Any:

@@ -185,8 +185,7 @@ def _name_lines(canvas: Canvas, panels: Sequence[Axes]) -> None:
         for panel in (panel for panel, (_, labels) in zip(panels, found, strict=True) if labels):
             panel.legend(fontsize=7, frameon=True)
         return
-    beside = plot.names_beside(list(named), canvas.get_figwidth(), font=8)
-    canvas.legend(named.values(), named, loc="outside upper center", ncols=beside, fontsize=8, handlelength=plot.DASHES)
+    plot.name_above(canvas, named, font=8)
 
 
 def _places(runs: pl.DataFrame) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -301,9 +300,7 @@ def _distributions(runs: pl.DataFrame, evidence: Evidence, figure: Figure, headi
             axes.set_xlim(0, end)
             axes.locator_params(axis="x", steps=[1, 2, 5, 10])  # a train has whole packets
             axes.set_ylim(0, 1.02)
-        beside = plot.names_beside(list(legend), canvas.get_figwidth(), font=8)
-        place: dict[str, Any] = {"loc": "outside upper center", "ncols": beside, "fontsize": 8}
-        canvas.legend(legend.values(), legend, handlelength=plot.DASHES, **place)
+        plot.name_above(canvas, legend, font=8)
         canvas.supylabel(f"part of all packets: {height}", fontsize=9)
         count = plot.runs_of_a_cell(runs, CELL)
         caption = f"{heading}. All packets of all runs of each cell (n = {count}). {_where(evidence)}"
@@ -342,8 +339,7 @@ def _frontier(runs: pl.DataFrame, evidence: Evidence, heading: str, file: Path) 
             axes.set_xlabel("throughput [% of what the bottleneck carries]")
         # Outside the panels, where there are no dots.
         handles, labels = canvas.axes[0].get_legend_handles_labels()
-        beside = plot.names_beside(labels, canvas.get_figwidth(), font=8)
-        canvas.legend(handles, labels, loc="outside upper center", ncols=beside, fontsize=8)
+        plot.name_above(canvas, dict(zip(labels, handles, strict=True)), font=8)
         count = plot.runs_of_a_cell(runs, cells)
         caption = f"{heading}. A dot is a cell: medians of its runs (n = {count}). {_where(evidence)}"
         return plot.save(canvas, file, caption)
