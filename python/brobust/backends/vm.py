@@ -257,7 +257,7 @@ class VmBackend(Backend):
         }
         return real_time.result(run, common, flows, sampler.rows(run.id, flows), got.rows(run.id))
 
-    def _booted(self, kernel_name: str, wanted: str, vcpus: int = 1) -> Testbed:
+    def _booted(self, kernel_name: str, wanted: str, vcpus: int) -> Testbed:
         if wanted == "uml":
             return self._booted_without_qemu(virtual_kernels.find(kernel_name))
         kernel = vm_kernels.find(kernel_name)
