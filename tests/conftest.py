@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,17 @@ def left_behind() -> list[str]:
     doctor = [programs.host_program(), "doctor", "--clean", "--dry-run", "--json"]
     listed = subprocess.run(doctor, capture_output=True, text=True, check=True).stdout
     return [f"{one['kind']} {one['name']}" for one in json_lines(listed)]
+
+
+@contextmanager
+def killed_at_end(command: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run a command while the context lasts, with these options of subprocess.Popen; at its end it is killed, if it
+    still runs."""
+    with subprocess.Popen(command, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def kill_with_guardian(process: subprocess.Popen[Any]) -> None:

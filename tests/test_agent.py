@@ -23,7 +23,7 @@ from brobust.testbed import console as consoles
 from brobust.testbed import qemu
 from brobust.testbed.agent import Agent
 from brobust.testbed.console import Console
-from conftest import eventually
+from conftest import eventually, killed_at_end
 
 OOPS = b"""\
 [   60.9] Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI
@@ -39,16 +39,13 @@ def _connected(path: Path) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _started(directory: Path) -> Iterator[tuple[Agent, subprocess.Popen[bytes]]]:
+def _started(directory: Path) -> Iterator[tuple[Agent, subprocess.Popen[str]]]:
     path = directory / "agent"
-    with subprocess.Popen([host_program(), "lab", "agent", path]) as process:
-        try:
-            client = Agent("test guest", _connected(path))
-            client.ready(30)
-            yield client, process
-            client.close()
-        finally:
-            process.kill()
+    with killed_at_end([host_program(), "lab", "agent", path]) as process:
+        client = Agent("test guest", _connected(path))
+        client.ready(30)
+        yield client, process
+        client.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,16 @@ import pytest
 from brobust import _core
 from brobust.contention import recordings
 from brobust.host import cpus, locks
-from conftest import BROBUST, Brobust, eventually, json_lines, kill_with_guardian, left_behind, scheduling_of
+from conftest import (
+    BROBUST,
+    Brobust,
+    eventually,
+    json_lines,
+    kill_with_guardian,
+    killed_at_end,
+    left_behind,
+    scheduling_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,33 +71,22 @@ def _thread(pid: int) -> list[str]:
 @contextmanager
 def spinning() -> Iterator[int]:
     """A process that wants its CPU all the time."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
+    with killed_at_end([sys.executable, "-c", "while True: pass"], start_new_session=True) as process:
+        yield process.pid
 
 
 @contextmanager
 def sleeping(cpu: int | None = None) -> Iterator[int]:
     """A process that wants no CPU; confined to this one, if one is given."""
     confined = [] if cpu is None else ["taskset", "-c", str(cpu)]
-    with subprocess.Popen([*confined, "sleep", "1000"]) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
+    with killed_at_end([*confined, "sleep", "1000"]) as process:
+        yield process.pid
 
 
-@contextmanager
-def _contending(pid: int, driver: str, *more: str, share: str = "50%") -> Iterator[subprocess.Popen[str]]:
+def _contending(pid: int, driver: str, *more: str, share: str = "50%") -> AbstractContextManager[subprocess.Popen[str]]:
     """A command that holds the thread; killed at the end at the latest."""
     command = [BROBUST, "contend", *_thread(pid), "--share", share, "--driver", driver, *more]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return killed_at_end(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def _wait_held(process: subprocess.Popen[str]) -> None:

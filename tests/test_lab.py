@@ -32,7 +32,7 @@ from brobust.lab import places
 from brobust.lab.hosts import Machine
 from brobust.lab.ssh import Connection
 from brobust.scenario import Scenario
-from conftest import BROBUST, eventually, json_lines, refused
+from conftest import BROBUST, eventually, json_lines, killed_at_end, refused
 from ssh_hosts import Lab
 
 pytestmark = [
@@ -222,19 +222,16 @@ def test_what_the_hypervisor_took_away_is_what_the_run_says(lab: Lab, tmp_path: 
     # No VM: a process that is always busy stands for its vCPU, on the path host.
     host, file = lab.hosts["path"], lab.file.with_name("vm.toml")
     entered = ["nsenter", "-t", str(host.pid), "-n", "-m", "-p", "--", "sh", "-c", "while :; do :; done"]
-    with subprocess.Popen([*entered, "stands-for-a-vcpu"]) as busy:
-        try:
-            assert soon(lambda: "stands-for-a-vcpu" in host.run("ps", "-eo", "args"))
-            shown = host.run("ps", "-eo", "pid,args", "--no-headers").splitlines()
-            (pid,) = [line.split()[0] for line in shown if line.endswith("stands-for-a-vcpu")]
-            file.write_text(f'{lab.file.read_text()}[hypervisor]\nssh = "path"\npid = {pid}\nthreads = "{pid}"\n')
-            out, report = tmp_path / "validate", tmp_path / "report.toml"
-            words = ("--cc", "cubic", "--share", "0.5", *PATH, "--duration", "3s")
-            asked = ("--backend", "lab", "--hosts", str(file), *words, "--repeat", "1")
-            command = [BROBUST, "validate", *asked, "--out", out, "--report", report, "--json"]
-            done = complete(command)
-        finally:
-            busy.kill()
+    with killed_at_end([*entered, "stands-for-a-vcpu"]):
+        assert soon(lambda: "stands-for-a-vcpu" in host.run("ps", "-eo", "args"))
+        shown = host.run("ps", "-eo", "pid,args", "--no-headers").splitlines()
+        (pid,) = [line.split()[0] for line in shown if line.endswith("stands-for-a-vcpu")]
+        file.write_text(f'{lab.file.read_text()}[hypervisor]\nssh = "path"\npid = {pid}\nthreads = "{pid}"\n')
+        out, report = tmp_path / "validate", tmp_path / "report.toml"
+        words = ("--cc", "cubic", "--share", "0.5", *PATH, "--duration", "3s")
+        asked = ("--backend", "lab", "--hosts", str(file), *words, "--repeat", "1")
+        command = [BROBUST, "validate", *asked, "--out", out, "--report", report, "--json"]
+        done = complete(command)
     assert done.returncode == 0, done.stderr
     data = Dataset.open(out / "lab")
     (row,) = data.runs().rows(named=True)
@@ -368,24 +365,21 @@ def test_other_traffic_on_the_path_is_refused(lab: Lab, connections: Connections
     sender = lab.hosts["sender"]
     sends = ("python3", "-c", "import socket as s\nwhile True: s.socket(2, 2).sendto(bytes(1400), ('192.168.2.1', 9))")
     entered = ["nsenter", "-t", str(sender.pid), "-n", "--", *sends]
-    with subprocess.Popen(entered) as other:
+    with killed_at_end(entered):
         counter = Path(f"/proc/{sender.pid}/net/dev")
-        try:
-            assert soon(lambda: int(counter.read_text().split("lab0:")[1].split()[8]) > 1_000_000)
-            found = places.found(hosts_file.read(str(lab.file)), connections)
-            said: list[str] = []
+        assert soon(lambda: int(counter.read_text().split("lab0:")[1].split()[8]) > 1_000_000)
+        found = places.found(hosts_file.read(str(lab.file)), connections)
+        said: list[str] = []
 
-            def refused_now() -> bool:
-                try:
-                    places.refuse_traffic(found, 20_000_000)
-                except MissingSupport as refusal:
-                    said.append(str(refusal))
-                return said != []
+        def refused_now() -> bool:
+            try:
+                places.refuse_traffic(found, 20_000_000)
+            except MissingSupport as refusal:
+                said.append(str(refusal))
+            return said != []
 
-            # On a busy machine what sends may have no CPU for a second.
-            assert soon(refused_now, 20)
-        finally:
-            other.kill()
+        # On a busy machine what sends may have no CPU for a second.
+        assert soon(refused_now, 20)
     assert re.match(r"sender: lab0 of sender \(sender\) carries .*bit of other traffic", said[0])
 
 

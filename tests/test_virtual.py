@@ -9,9 +9,9 @@ import signal
 import statistics
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ import larger_host
 from brobust.analysis import summary
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
-from conftest import BROBUST, eventually, json_lines
+from conftest import BROBUST, eventually, json_lines, killed_at_end
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
 
@@ -586,16 +586,9 @@ class TestSenders:
 class TestWhenThingsGoWrong:
     ENDLESS = ("run", "--cc", "cubic", "--share", "1", "--bandwidth", "1gbit", "--duration", "3000s", "--repeat", "2")
 
-    @contextmanager
-    def started(self, directory: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    def started(self, directory: Path, *more: str) -> AbstractContextManager[subprocess.Popen[str]]:
         command = [BROBUST, *self.ENDLESS, *more]
-        with subprocess.Popen(
-            command, cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+        return killed_at_end(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @staticmethod
     def kernels_of(process: subprocess.Popen[str], count: int) -> list[psutil.Process]:

@@ -8,13 +8,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import BROBUST, Brobust, eventually, json_lines
+from conftest import BROBUST, Brobust, eventually, json_lines, killed_at_end
 from test_watch_metrics import samples, scrape, served
 
 pytestmark = [pytest.mark.root, pytest.mark.host]
@@ -91,15 +91,10 @@ class Pod:
         links.mkdir(exist_ok=True)
         (links / f"{self.name}_web_app-{self.container}.log").symlink_to("/nowhere")
 
-    @contextmanager
-    def sender(self, port: int, how: tuple[str, ...]) -> Iterator[None]:
+    def sender(self, port: int, how: tuple[str, ...]) -> AbstractContextManager[subprocess.Popen[str]]:
         join = "; ".join(f"echo $$ > {cgroup}/cgroup.procs" for cgroup in self.cgroups)
         command = ["bash", "-c", f'{join}; exec python3 -c "$@"', "sender", SENDER, str(port), *how]
-        with subprocess.Popen(command) as process:
-            try:
-                yield
-            finally:
-                process.kill()
+        return killed_at_end(command)
 
 
 @contextmanager
