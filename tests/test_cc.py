@@ -24,7 +24,7 @@ from brobust.cc.names import OURS
 from brobust.cli.cc import OF_HOST_PROGRAM
 from brobust.errors import BadInput, BrobustError
 from brobust.host.programs import ask_host_program, host_program
-from conftest import eventually, json_lines, kill_with_guardian
+from conftest import eventually, json_lines, kill_with_guardian, killed_at_end
 
 NAME = "brb_reno"
 BROBUST = [str(Path(sys.executable).with_name("brobust"))]
@@ -95,6 +95,16 @@ def _new_socket_gets(place: Path) -> str:
     return subprocess.run(_inside(place, NEW_SOCKET), capture_output=True, text=True, check=True).stdout.strip()
 
 
+def _new_sockets_get(places: Sequence[Path]) -> list[str]:
+    return [_new_socket_gets(place) for place in places]
+
+
+def _check_as_before(places: Sequence[Path]) -> None:
+    """Check that nothing is left of the control, and that each of `places` has its previous default."""
+    assert _new_sockets_get(places) == PREVIOUS
+    assert _is_gone()
+
+
 @pytest.fixture
 def places() -> Iterator[list[Path]]:
     """Yield two namespaces, one with the default Reno, one with an inherited default; unload the control afterwards."""
@@ -153,7 +163,7 @@ def nothing_of_ours() -> None:
 def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Path]) -> None:
     loaded = _brobust("cc", "load", NAME, "--pin", *_default_of(places))
     assert loaded.returncode == 0, loaded.stderr
-    assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+    assert _new_sockets_get(places) == [NAME, NAME]
     listed = json_lines(_brobust("cc", "list", "--json").stdout)
     (row,) = [row for row in listed if row["name"] == NAME]
     assert (row["state"], set(row["default_of"])) == ("pinned", {place.name for place in places})
@@ -161,8 +171,7 @@ def test_a_pinned_control_is_the_default_until_it_is_unloaded(places: list[Path]
     assert again.returncode == 2 and "already a congestion control" in again.stderr
     assert f"pinned: `brobust cc unload {NAME}` unloads it" in again.stderr
     assert _brobust("cc", "unload", NAME).returncode == 0
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
-    assert _is_gone()
+    _check_as_before(places)
 
 
 @needs_kernel
@@ -225,48 +234,43 @@ def test_a_watch_keeps_nothing_of_a_control_that_was_unloaded() -> None:
         return any("bpf-map" in one for one in found)
 
     watch = [host_program(), "watch", "--json", "--interval", "50ms", "--window", "1s"]
-    with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as watching:
-        try:
-            assert watching.stdout is not None and _brobust("cc", "load", NAME, "--pin").returncode == 0
-            for _ in range(3):
-                watching.stdout.readline()
-            assert _brobust("cc", "unload", NAME).returncode == 0
-            for _ in range(3):
-                watching.stdout.readline()
-            assert eventually(lambda: not holds_a_map(), seconds=10)
-        finally:
-            watching.kill()
+    with killed_at_end(watch, stdout=subprocess.PIPE) as watching:
+        assert watching.stdout is not None and _brobust("cc", "load", NAME, "--pin").returncode == 0
+        for _ in range(3):
+            watching.stdout.readline()
+        assert _brobust("cc", "unload", NAME).returncode == 0
+        for _ in range(3):
+            watching.stdout.readline()
+        assert eventually(lambda: not holds_a_map(), seconds=10)
 
 
 @needs_kernel
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_trial_ends_with_its_command_however_that_ends(places: list[Path], end: signal.Signals) -> None:
     with _trial(places) as trial:
-        assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+        assert _new_sockets_get(places) == [NAME, NAME]
         again = _brobust("cc", "load", NAME)
         assert f"loaded by a trial of process {trial.pid}: `brobust cc unload {NAME}`" in again.stderr, again
         trial.send_signal(end)
         assert trial.wait(60) == (-end if end == signal.SIGKILL else 130)
     assert eventually(_is_gone)
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
+    assert _new_sockets_get(places) == PREVIOUS
 
 
 @needs_kernel
 def test_a_trial_whose_guardian_dies_too_is_taken_back_by_the_next_command(places: list[Path]) -> None:
     with _trial(places) as trial:
         kill_with_guardian(trial)
-    assert [_new_socket_gets(place) for place in places] == [NAME, NAME], "usable, though nobody is left"
+    assert _new_sockets_get(places) == [NAME, NAME], "usable, though nobody is left"
     assert f"unloaded {NAME}, left by a trial" in _brobust("cc", "list").stderr
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
-    assert _is_gone()
+    _check_as_before(places)
 
 
 @needs_kernel
 def test_a_trial_may_have_an_end(places: list[Path]) -> None:
     ended = _brobust("cc", "load", NAME, "--for", "0.2s", *_default_of(places))
     assert ended.returncode == 0 and f"unloaded {NAME}" in ended.stdout
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
-    assert _is_gone()
+    _check_as_before(places)
 
 
 @needs_kernel
@@ -279,13 +283,12 @@ def test_of_two_trials_at_once_one_is_refused_and_the_other_goes_on(places: list
         (other,) = [trial for trial in trials if trial is not refused]
         assert refused.returncode == 2 and "already a congestion control" in refused.communicate()[1]
         assert other.stdout is not None and other.stdout.readline().startswith(f"loaded {NAME}")
-        assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+        assert _new_sockets_get(places) == [NAME, NAME]
     finally:
         for trial in trials:
             trial.send_signal(signal.SIGINT)
             trial.communicate(timeout=60)
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
-    assert _is_gone()
+    _check_as_before(places)
 
 
 @needs_kernel
@@ -296,10 +299,9 @@ def test_a_command_unloads_only_what_it_has_loaded_itself(places: list[Path]) ->
         JOURNAL.write_text(json.dumps({**json.loads(JOURNAL.read_text()), "owner": f"{os.getpid()}-{other}"}))
         trial.send_signal(signal.SIGINT)
         assert trial.stdout is not None and "another command has already unloaded" in trial.stdout.read()
-    assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+    assert _new_sockets_get(places) == [NAME, NAME]
     assert _brobust("cc", "unload", NAME).returncode == 0
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
-    assert _is_gone()
+    _check_as_before(places)
 
 
 @needs_kernel
@@ -311,7 +313,7 @@ def test_a_trial_that_another_command_unloads_ends_and_says_so(places: list[Path
         assert ended and trial.wait() == 1, trial.returncode
         said = trial.stdout.read() if trial.stdout else ""
         assert said.endswith(f"another command has already unloaded {NAME}\n"), said
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
+    assert _new_sockets_get(places) == PREVIOUS
 
 
 @needs_kernel
@@ -335,7 +337,7 @@ def test_a_container_with_the_directories_of_the_host_does_not_take_its_trial_fo
         for command in (["cc", "list"], ["doctor", "--clean"]):
             done = subprocess.run([*inside, *command], capture_output=True, text=True, check=True)
             assert "unloaded" not in done.stderr and "removed" not in done.stdout, done
-        assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+        assert _new_sockets_get(places) == [NAME, NAME]
         trial.send_signal(signal.SIGINT)
     assert eventually(_is_gone)
 
@@ -346,10 +348,9 @@ def test_doctor_cleans_an_abandoned_trial(places: list[Path]) -> None:
         kill_with_guardian(trial)
     row = {"kind": "congestion control", "name": NAME}
     assert {**row, "removed": False} in ask_host_program("doctor", "--clean", "--dry-run")
-    assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+    assert _new_sockets_get(places) == [NAME, NAME]
     assert {**row, "removed": True} in ask_host_program("doctor", "--clean")
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
-    assert _is_gone()
+    _check_as_before(places)
 
 
 @needs_kernel
@@ -387,7 +388,7 @@ def test_a_dry_run_changes_nothing(places: list[Path]) -> None:
     assert planned.returncode == 0, planned.stderr
     assert "bbq_alpha = 5ms" in planned.stdout and f"of {places[0].name} from reno" in planned.stdout
     assert "brb_bbq" not in AVAILABLE.read_text().split() and _is_gone()
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
+    assert _new_sockets_get(places) == PREVIOUS
 
 
 @needs_kernel
@@ -410,9 +411,9 @@ def test_controls_that_are_unloaded_in_any_order_give_the_first_default_back(pla
     later = "brb_vegas"
     with _pinned(NAME, later, default_in=places):
         assert _brobust("cc", "unload", NAME).returncode == 0
-        assert [_new_socket_gets(place) for place in places] == [later, later]
+        assert _new_sockets_get(places) == [later, later]
         assert _brobust("cc", "unload", later).returncode == 0
-    assert [_new_socket_gets(place) for place in places] == PREVIOUS
+    assert _new_sockets_get(places) == PREVIOUS
 
 
 @needs_kernel
@@ -482,7 +483,7 @@ def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
 
     try:
         refused, all_of_them, listed = inside("unload", NAME), inside("unload", "--all"), inside("list", "--json")
-        assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+        assert _new_sockets_get(places) == [NAME, NAME]
     finally:
         JOURNAL.write_text(journal)
     assert refused.returncode == 2 and "that brobust did not load" in refused.stderr
@@ -577,7 +578,7 @@ def test_without_privilege_nothing_is_unloaded(
     refused = as_nobody("unload", NAME)
     assert refused.returncode == 2
     assert refused.stderr == "brobust: unloading a congestion control takes root: run this with sudo\n"
-    assert [_new_socket_gets(place) for place in places] == [NAME, NAME]
+    assert _new_sockets_get(places) == [NAME, NAME]
 
 
 @needs_kernel
