@@ -125,10 +125,6 @@ pub fn unload(name: &str) -> Result<Holders> {
                 "{file} was damaged: what {name} has replaced is not known, so the default is cubic, or reno"
             ));
         }
-        restore_defaults(&journals, name)?;
-        if ccload::loaded().iter().any(|known| known == name) {
-            ccload::unload(name).map_err(refused)?;
-        }
         undo(&journals, name)?;
     }
     Ok(holders(name))
