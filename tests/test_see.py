@@ -550,11 +550,32 @@ def test_a_frame_finds_its_row_past_frames_that_the_table_lacks() -> None:
     frames = [(1000, 1514), (2000, 66), (2000, 1514), (3000, 66)]
     header = struct.pack("<I20x", 0xA1B23C4D)
     captured = header + b"".join(struct.pack("<4I", 0, at, 2, length) + b"ab" for at, length in frames)
-    packets = pl.DataFrame({"time_s": [2e-6, 3e-6], "frame_bytes": [1514, 66]})
+    packets = pl.DataFrame({"time_s": [2e-6, 3e-6], "frame_bytes": [1514, 66], "seq": 0, "ack": 0})
     found = list(captures.with_rows(captured, packets, "abc-0"))
     assert found == [(row, *frame, b"ab") for row, frame in zip([None, None, 0, 1], frames, strict=True)]
     with pytest.raises(BadInput, match="its capture and its table of packets differ"):
         list(captures.with_rows(captured, packets.with_columns(frame_bytes=65), "abc-0"))
+
+
+def _ack(source: int, target: int, seq: int, ack: int, flags: int) -> bytes:
+    """Return a frame of TCP without payload between these ports."""
+    ip = b"\x08\x00\x45" + bytes(8) + b"\x06" + bytes(10)
+    return bytes(12) + ip + struct.pack("!HHIIBBHI", source, target, seq, ack, 0x50, flags, 100, 0)
+
+
+def test_of_two_frames_of_one_time_and_length_a_row_gets_its_own() -> None:
+    """The cross traffic's ACKs leave with the flow's when the receiver has its CPU again."""
+    syns = [_ack(9, 1, 500, 0, 2), _ack(1, 9, 700, 501, 18), _ack(9, 2, 50, 0, 2), _ack(2, 9, 100, 51, 18)]
+    frames = [*enumerate(syns), (5, _ack(2, 9, 101, 77, 16)), (5, _ack(1, 9, 701, 901, 16))]
+    captured = struct.pack("<I20x", 0xA1B23C4D) + b"".join(
+        struct.pack("<4I", 0, at, len(frame), len(frame)) + frame for at, frame in frames
+    )
+    rows = {"time_s": [0.0, 1e-9, 5e-9], "frame_bytes": len(syns[0]), "seq": [0, 0, 1], "ack": [0, 1, 401]}
+    found = [row for row, *_ in captures.with_rows(captured, pl.DataFrame(rows), "abc-0")]
+    assert found == [0, 1, None, None, None, 2]
+    # Numbers that fit nowhere are those of a version that counted in another way: then time and length say it.
+    other = pl.DataFrame(rows).with_columns(seq=9)
+    assert [row for row, *_ in captures.with_rows(captured, other, "abc-0")] == [0, 1, None, None, 2, None]
 
 
 @pytest.mark.virtual
