@@ -678,6 +678,14 @@ def test_a_pacing_rate_above_the_paths_is_not_called_the_limit() -> None:
     assert api.explain(run, run.run, tries=False).pacing_rate_mbps is None
 
 
+def test_a_flow_whose_window_is_full_has_missed_no_departure() -> None:
+    data = pl.DataFrame({"time_s": [0.0, 0.008, 0.008, 0.02], "payload_bytes": 1000})
+    slices = [(0.0, 0.01), (0.02, 0.03)]
+    for window, missed in ((4, 1), (3, 0)):
+        acks = {"time_s": [0.008], "pacing_rate_mbps": 2.0, "cwnd_packets": window, "inflight_packets": 1}
+        assert len(list(departures.missed(data, slices, pl.DataFrame(acks)))) == missed
+
+
 @pytest.mark.virtual
 @pytest.mark.parametrize("without_throughput", [False, True])
 def test_a_flow_that_begins_late_fills_the_path_for_its_part_of_the_time_only(without_throughput: bool) -> None:

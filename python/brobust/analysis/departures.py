@@ -65,15 +65,17 @@ class Missed:
 def missed(data: pl.DataFrame, slices: list[tuple[float, float]], samples: pl.DataFrame) -> Iterator[Missed]:
     """Yield the departures that fell into off-times: after its last packets before an off-time, a paced flow with room
     in its window was due to send the next ones when these had left at its pacing rate. `data` are the flow's data
-    packets, `samples` those with a pacing rate, both in the order of their times."""
+    packets, `samples` those with a pacing rate, both in the order of their times. Samples of every ACK are taken before
+    what the flow then sends, which takes a part of that room; what others leave of it is not known."""
     times, sizes = data["time_s"].to_numpy(), data["payload_bytes"].to_numpy()
     sampled, rates = samples["time_s"].to_numpy(), samples["pacing_rate_mbps"].to_numpy()
-    room = (samples["inflight_packets"] < samples["cwnd_packets"]).to_numpy()
+    room = (samples["cwnd_packets"] - samples["inflight_packets"]).fill_null(0).to_numpy()
+    taken = np.searchsorted(times, sampled + TRAIN_S) - np.searchsorted(times, sampled - 0.5e-9)
     next_offs = [*(end for _, end in slices[1:-1]), np.inf]
     for ((_, begin), (end, _)), next_off in zip(pairwise(slices), next_offs, strict=False):
         packet = int(np.searchsorted(times, begin, side="right"))
         sample = int(np.searchsorted(sampled, begin, side="right")) - 1
-        if not 0 < packet < len(times) or sample < 0 or not rates[sample] or not room[sample]:
+        if not 0 < packet < len(times) or sample < 0 or not rates[sample] or room[sample] <= taken[sample]:
             continue
         due_s, gap_s = due(times, sizes, packet - 1, rates[sample])
         if begin <= due_s < end:
