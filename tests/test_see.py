@@ -686,6 +686,12 @@ def test_a_flow_whose_window_is_full_has_missed_no_departure() -> None:
         assert len(list(departures.missed(data, slices, pl.DataFrame(acks)))) == missed
 
 
+def test_the_option_that_takes_a_replay_away_is_not_one_that_changes_nothing() -> None:
+    s = scenario({"contention": {"replay": "off.csv"}})
+    changed = api._without("cpu", s, 0)
+    assert changed is not None and changed[0] == "no --replay"
+
+
 @pytest.mark.virtual
 @pytest.mark.parametrize("without_throughput", [False, True])
 def test_a_flow_that_begins_late_fills_the_path_for_its_part_of_the_time_only(without_throughput: bool) -> None:

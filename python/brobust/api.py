@@ -232,7 +232,7 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
         larger = f"{max(4 * second, 2 * round((s.path.second_bandwidth or 0) * s.path.rtt / 8e9))}B"
         buffers["second_buffer"], buffer_options = larger, f"{buffer_options} --second-buffer {larger}"
     changes: dict[str, Change] = {
-        "cpu": ("--share 1", {"contention": {"share": 1, "replay": None}}),
+        "cpu": ("--share 1", {"contention": {"share": 1}}),
         "receiver": ("--receiver-share 1", {"receiver": {"share": 1}}),
         "work": _without_work(s),
         "loss": ("--loss 0", {"path": {"loss": 0}}),
@@ -241,6 +241,8 @@ def _without(cause: str, s: Scenario, flow: int) -> Change | None:
     }
     if cause == "cpu" and sender > 1:
         return None  # of several senders: a list, whose other entries stay
+    if cause == "cpu" and s.contention.replay is not None:
+        return "no --replay", {"contention": {"replay": None}}
     return changes.get(cause)
 
 
