@@ -27,7 +27,7 @@ import brobust
 import made_up
 from brobust import api
 from brobust.analysis import departures
-from brobust.analysis.explain import Explanation, bandwidths
+from brobust.analysis.explain import Explanation, _rounds, bandwidths
 from brobust.api import Result
 from brobust.cli import main
 from brobust.dataset import Dataset, Measured, OneRun, captures, find, recordings
@@ -476,7 +476,7 @@ def _path(**more: Any) -> dict[str, Any]:
     return {"bandwidth": "20mbit", "rtt": "20ms", "buffer": "4bdp", **more}
 
 
-HALF = {"share": 0.5}
+HALF, SHORT = {"share": 0.5}, {"share": 0.25}
 FAST = _path(bandwidth="100mbit", rtt="40ms", buffer="0.05bdp")
 KNOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "timeslices of 10 ms": ({"cc": "bbr", "path": _path(buffer="12bdp"), "contention": HALF}, ["cpu"]),
@@ -613,7 +613,7 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
     signs: dict[str, dict[str, Any]] = {
         "cpu": {"share": 0.5, "on_ms": 10.0, "off_ms": 10.0}, "buffer": {"packets": 56.0, "bytes": 25000, "bdp": 1.0},
     }  # fmt: skip
-    cpu = "the CPU that is taken from the sender (it was there for 50% of the time, 10 ms on and 10 ms off)"
+    cpu = "the CPU that is taken from the sender (it was there for 50% of the time, 10 ms on and 10 ms off in the mean)"
     both = f"{cpu} and the bottleneck's buffer (56 packets found its 25 kB, 1 BDP, full)"
     untried = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, signs, [])
     tried = dataclasses.replace(untried, tried={"--share 1": 5.1, "--buffer 100000B": 5.0})
@@ -678,12 +678,117 @@ def test_a_pacing_rate_above_the_paths_is_not_called_the_limit() -> None:
     assert api.explain(run, run.run, tries=False).pacing_rate_mbps is None
 
 
+@pytest.mark.virtual
+def test_a_path_that_others_fill_is_not_the_cause_of_a_flow_that_is_short_of_cpu() -> None:
+    """It has far less than an equal part, and much more with all of its CPU."""
+    run = brobust.run({**BBR, **ALL, "flows": [{"cc": "bbr"}, {"cc": "cubic", "sender": 2}], "contention": SHORT})
+    found = api.explain(run, run.run)
+    assert found.part > 0.9 and found.causes == ["cpu"], run.explain()
+    assert "does not decide between the path itself (" in run.explain(tries=False)
+    assert api.explain(run, run.run, flow=1, tries=False).causes == ["link"]
+
+
+@pytest.mark.virtual
+def test_a_path_that_is_full_once_the_contention_is_over_was_not_the_cause_before() -> None:
+    contention = {"share": 0.1, "timeslice": "50ms", "stop": "1s"}
+    run = _measured({"cc": "cubic", "path": _path(), "contention": contention}, **ALL, duration="2s")
+    found = api.explain(run, run.run)
+    assert found.part > 0.9 and found.causes == ["cpu"], run.explain()
+
+
+@pytest.mark.virtual
+def test_an_application_that_writes_little_beside_others_is_not_limited_by_the_path_that_they_fill() -> None:
+    run = brobust.run({**BBR, "flows": [{"cc": "bbr", "pattern": "rate 1mbit"}, {"cc": "cubic"}]})
+    assert api.explain(run, run.run, tries=False).causes == ["application"], run.explain()
+
+
+@pytest.mark.virtual
+def test_a_source_that_always_has_data_is_no_cause_however_few_samples_there_are() -> None:
+    """The first ones of a connection are application-limited, and here there are no others."""
+    path = {"bandwidth": "10mbit", "rtt": "100ms", "buffer": "60kB", "loss": 0.05}
+    flow = {"cc": "bbr", "start": "700ms"}
+    run = brobust.run({**ALL, "flows": [flow], "path": path, "contention": SHORT, "duration": "1s", "seed": 604})
+    assert run.samples["app_limited"].mean() > 0.5  # type: ignore[operator]
+    assert "application" not in api.explain(run, run.run, tries=False).signs
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("aqm", ["codel", "red"])
+def test_what_a_queue_management_drops_has_found_no_buffer_full(aqm: str) -> None:
+    run = _measured({"cc": "cubic", "path": _path(aqm=aqm, buffer="500kB", loss=0.01)}, **ALL, duration="2s")
+    found = api.explain(run, run.run, tries=False)
+    said = run.explain(tries=False)
+    assert 0 < run.packets.filter("dropped")["queue_bytes"].max() < 400_000  # type: ignore[operator]
+    assert "full)" not in said and found.signs["loss"]["packets"] > 3
+    assert "buffer" not in found.signs or f"its queue management, {aqm}, dropped" in said
+
+
+@pytest.mark.virtual
+def test_the_cpu_of_a_flow_is_what_was_there_in_its_time() -> None:
+    flows = [{"cc": "bbr", "bytes": "200kB"}, {"cc": "bbr", "start": "1s"}]
+    run = brobust.run({**BBR, **ALL, "flows": flows, "contention": {**SHORT, "start": "1s"}, "duration": "2s"})
+    before, after = (api.explain(run, run.run, flow, tries=False) for flow in (0, 1))
+    assert "cpu" not in before.signs and after.signs["cpu"]["share"] == pytest.approx(0.25, abs=0.03)
+    # And what no sender carries more than is of the same time as what was carried.
+    half = _measured(
+        {"cc": "cubic", "path": _path(buffer="60kB"), "contention": {**SHORT, "start": "1s"}}, duration="2s"
+    )
+    found = api.explain(half, half.run, tries=False)
+    assert found.oracle_mbps is not None and found.throughput_mbps < found.oracle_mbps
+
+
+@pytest.mark.virtual
+def test_an_estimate_that_follows_the_path_has_not_collapsed() -> None:
+    path = {"bandwidth": "20mbit", "bandwidth_changes": "500ms:2mbit"}
+    run = brobust.run({**BBR, **ALL, "path": path, "contention": {"share": 0.9, "timeslice": "5ms"}})
+    estimates = run.samples["bandwidth_estimate_mbps"]
+    assert estimates[-1] < estimates.max() / 2  # type: ignore[operator]
+    assert api.explain(run, run.run, tries=False).collapse is None
+    shared = brobust.run({**BBR, **ALL, "flows": [{"cc": "bbr", "count": 4}], "contention": {"share": 0.9}})
+    assert api.explain(shared, shared.run, tries=False).collapse is None
+
+
+def test_a_round_trip_ends_when_what_was_sent_after_its_begin_has_arrived() -> None:
+    """Trains of two packets, of which each has an ACK. A sample is taken before what the ACK lets leave."""
+    acks = [
+        (0.01 * number + 0.001 * packet, 2 * number + packet + 1, 1 - packet)
+        for number in range(6)
+        for packet in (0, 1)
+    ]
+    names = ("time_s", "delivered_packets", "inflight_packets")
+    samples = pl.DataFrame(acks, schema=names, orient="row").with_columns(srtt_ms=9.0)
+    assert _rounds(samples, 0) == 5
+
+
 def test_a_flow_whose_window_is_full_has_missed_no_departure() -> None:
     data = pl.DataFrame({"time_s": [0.0, 0.008, 0.008, 0.02], "payload_bytes": 1000})
     slices = [(0.0, 0.01), (0.02, 0.03)]
     for window, missed in ((4, 1), (3, 0)):
         acks = {"time_s": [0.008], "pacing_rate_mbps": 2.0, "cwnd_packets": window, "inflight_packets": 1}
         assert len(list(departures.missed(data, slices, pl.DataFrame(acks)))) == missed
+
+
+@pytest.mark.parametrize(("in_flight", "limit"), [(4, "pacing rate, 5 Mbit/s"), (20, "congestion window, 20 packets")])
+def test_what_limits_a_flow_is_what_it_waits_for(in_flight: int, limit: str) -> None:
+    (requested,) = Grid({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}], "contention": HALF}).runs()
+    rows = made_up.rows(requested, throughput_mbps=3.0, effective_share=0.5)
+    sample = {
+        "run": requested.id,
+        "flow": 0,
+        "pacing_rate_mbps": 5.0,
+        "bandwidth_estimate_mbps": 5.0,
+        "cwnd_packets": 20,
+    }
+    samples = [{**sample, "time_s": second / 10, "inflight_packets": in_flight} for second in range(100)]
+    said = Result(requested, Measured(rows, samples=samples)).explain(tries=False)
+    assert f"What limits it now is its own {limit}" in said or f"What limits it now is its {limit}" in said, said
+
+
+def test_what_is_less_than_a_bit_per_second_is_nothing() -> None:
+    found = Explanation("a-0", 0, "bbr", 1, 6.43e-16, 19.1, 0.0, {}, [])
+    assert explanation.sentences(found)[0].startswith("Flow 0 (bbr) carried 0 Mbit/s on")
+    several = dataclasses.replace(found, flows=2, part=1.23)  # what waited behind a lost packet arrives with it
+    assert explanation.sentences(several)[0].endswith("the 2 flows of the run fill 100% of the path.")
 
 
 def test_the_option_that_takes_a_replay_away_is_not_one_that_changes_nothing() -> None:
@@ -727,7 +832,7 @@ def test_an_estimate_that_rises_late_has_not_fallen() -> None:
 
 @pytest.mark.virtual
 def test_of_a_flow_that_carries_nothing_without_a_cause_either_it_is_none() -> None:
-    run = brobust.run({**BBR, "flows": [{"cc": "bbr", "start": "1.999s"}], "contention": HALF, "duration": "2s"})
+    run = brobust.run({**BBR, "flows": [{"cc": "bbr", "start": "1.989s"}], "contention": HALF, "duration": "2s"})
     found = api.explain(run, run.run)
     assert found.throughput_mbps == found.tried["--share 1"] == 0 and found.causes == []
 

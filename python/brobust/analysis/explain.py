@@ -8,7 +8,6 @@ leave it open: the data of one run cannot say which of two things at once it nee
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -33,7 +32,7 @@ OFTEN = 0.2
 # Random losses of fewer packets than this slow no congestion control down on the paths that are measured here.
 SOME = 1e-4
 # A window is full, if so much of it is in flight.
-NEARLY = 0.75
+NEARLY = 0.9
 # The CPU is away, if for so much of the time; it is busy, if for so much.
 AWAY, BUSY = 0.05, 0.9
 
@@ -82,7 +81,7 @@ class Explanation:
     possible_mbps: float
     """The payload that the path's narrowest bottleneck carries, in the mean over the flow's time."""
     part: float
-    """What all flows carried in the run's second half, of that."""
+    """What all flows carried in the second half of this flow's time, of what the path then carries."""
     signs: dict[str, dict[str, Any]]
     """The causes of which there is a trace, each with what shows it."""
     unseen: list[str]
@@ -93,10 +92,11 @@ class Explanation:
     missed: Missed | None = None
     collapse: Collapse | None = None
     cwnd_packets: float | None = None
-    """The median congestion window in the second half, if what was in flight has filled it."""
+    """The median congestion window in the second half, if what was in flight has filled it most of the time."""
     pacing_rate_mbps: float | None = None
-    """The median pacing rate in the second half, of a control that paces (one that shows a bandwidth estimate), if that
-    is no more than the path has room for: a control that catches up may ask for a hundred times as much."""
+    """The median pacing rate in the second half, of a control that paces (one that shows a bandwidth estimate), if its
+    window was seldom full, and that is no more than the path has room for: a control that catches up may ask for a
+    hundred times as much."""
     tried: dict[str, float] = field(default_factory=dict)
     """What the flow carries if something is changed, Mbit/s."""
     requests: int | None = None
@@ -153,26 +153,16 @@ def _window_edges(captured: bytes, packets: pl.DataFrame, run: str) -> list[int 
 
 
 def _edge(frame: bytes, scale: dict[tuple[bytes, int], int], isn: dict[tuple[bytes, int], int]) -> int | None:
-    kind = frame[12:14]
-    if kind == b"\x08\x00" and frame[23:24] == b"\x06":
-        ip, tcp = 14, 14 + (frame[14] & 15) * 4
-        source, target = frame[ip + 12 : ip + 16], frame[ip + 16 : ip + 20]
-    elif kind == b"\x86\xdd" and frame[20:21] == b"\x06":
-        tcp = 54
-        source, target = frame[22:38], frame[38:54]
-    else:
+    found = captures.segment(frame)
+    if found is None:
         return None
-    if len(frame) < tcp + 20:
+    if found.flags & captures.SYN:
+        isn[found.here] = found.seq
+        scale[found.here] = _scale(found.options)
         return None
-    from_port, to_port, seq, ack, offset, flags, window = struct.unpack_from("!HHIIBBH", frame, tcp)
-    here, there = (source, from_port), (target, to_port)
-    if flags & 2:  # SYN
-        isn[here] = seq
-        scale[here] = _scale(frame[tcp + 20 : tcp + (offset >> 4) * 4])
+    if not found.flags & captures.ACK or found.there not in isn:
         return None
-    if not flags & 16 or there not in isn:
-        return None
-    return int((ack - isn[there]) % 2**32) + int(window << scale.get(here, 0))
+    return int((found.ack - isn[found.there]) % 2**32) + int(found.window << scale.get(found.here, 0))
 
 
 def _scale(options: bytes) -> int:
@@ -188,7 +178,7 @@ def _scale(options: bytes) -> int:
 
 
 class _Facts:
-    """The tables of a run, for one of its flows. Rules look at the run's second half: without STARTUP."""
+    """The tables of a run, for one of its flows. Rules look at the second half of its time: without STARTUP."""
 
     def __init__(self, run: OfRun, flow: int, bandwidth_changes: Sequence[tuple[int, int]]):
         self.run = run
@@ -206,12 +196,20 @@ class _Facts:
         in_time = {mbps for mbps, _ in bandwidths(self.changes, self.row["start_s"], self.end_s)}
         self.bandwidth_mbps: float | None = in_time.pop() if len(in_time) == 1 else None  # None: it changes
 
+    def narrowest(self, mbps: float) -> float:
+        """Return the rate of the narrowest bottleneck while the first one's is this."""
+        return min(mbps, self.row["second_bandwidth_mbps"] or math.inf)
+
     def possible_mbps(self, begin_s: float) -> float:
         """Return the payload that the narrowest bottleneck carries from there until the flow's end, in the mean."""
-        second_mbps = self.row["second_bandwidth_mbps"] or math.inf
         of_time = bandwidths(self.changes, begin_s, self.end_s)
-        mean_mbps = sum(min(mbps, second_mbps) * s for mbps, s in of_time) / (self.end_s - begin_s)
+        mean_mbps = sum(self.narrowest(mbps) * s for mbps, s in of_time) / (self.end_s - begin_s)
         return units.goodput_ceiling_mbps(round(mean_mbps * 1e6), self.row["ip_version"])
+
+    @property
+    def burst_mbps(self) -> float:
+        """What the bottleneck's token bucket lets through at first, over the flow's time."""
+        return float(self.row["burst_bytes"] or 0) * 8e-6 / float(self.end_s - self.row["start_s"])
 
     def explained(self, without: Mapping[str, float]) -> Explanation:
         row = self.row
@@ -221,12 +219,13 @@ class _Facts:
         if self.is_of_udp:  # only its program knows its state, and what the peer admits it tells nobody
             can_be_recorded = {"samples": row["samples_ms"] is None and self.may_have_samples, "packets": False}
         unseen = [name for name, of in NEEDS.items() if name not in signs and can_be_recorded[of] and not has[of]]
-        if self.is_asked and "application" in unseen:
+        if (self.is_asked or self.has_data) and "application" in unseen:
             unseen.remove("application")
-        causes = _causes(list(signs), speed(row), without)
+        causes = _causes(signs, speed(row), without)
         return Explanation(
             row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"],
-            self.possible_mbps(row["start_s"]), self.part, signs, unseen, causes, self.oracle_mbps, self.missed(),
+            self.possible_mbps(row["start_s"]) + self.burst_mbps, self.parts()[0], signs, unseen, causes,
+            self.oracle_mbps, self.missed(),
             self.collapse(), self.full_window_packets(),
             self.limiting_rate_mbps(),
             requests=row["requests"], request_ms=row["request_median_ms"],
@@ -237,6 +236,11 @@ class _Facts:
     def is_asked(self) -> bool:
         """Whether programs asked for what the flow carries. It then has many connections."""
         return self.row["requests"] is not None
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the flow always has something to send until it ends."""
+        return (self.row["traffic"], self.row["pattern"]) == ("brobust", "bulk")
 
     @property
     def is_of_udp(self) -> bool:
@@ -250,22 +254,34 @@ class _Facts:
         stack = quic.STACKS.get(self.row["traffic"].removeprefix(quic.PREFIX).split()[0])
         return self.row["backend"] == "virtual" and (stack is None or stack.qlog is not None)
 
-    @property
-    def part(self) -> float:
-        """What all flows carried in the second half, of what the path carries."""
+    def parts(self) -> tuple[float, float]:
+        """Return what all flows carried in the second half, and what this one did, of what the path carries."""
         starts = dict(self.run.runs.select("flow", "start_s").iter_rows())
         ends_at = pl.col("time_s") + pl.col("flow").replace_strict(starts, default=0.0, return_dtype=pl.Float64)
         after, until = self.half_s + 1e-9, self.end_s + 1e-9
         late = self.run.throughput.filter((ends_at > after) & (ends_at <= until))
+        own = late.filter(pl.col("flow") == self.row["flow"])["throughput_mbps"]
         # Others may send in a part of these intervals only: this flow has all of them.
-        intervals = late.filter(pl.col("flow") == self.row["flow"]).height
-        if intervals:
-            return float(late["throughput_mbps"].sum()) / intervals / self.possible_mbps(self.half_s)
-        begin_s, end_s = self.row["start_s"], self.end_s
-        stop_s = pl.min_horizontal(summary.stop(), end_s)
-        beside = (stop_s - pl.max_horizontal("start_s", begin_s)).clip(0) / (end_s - begin_s)
-        mean_mbps = self.run.runs.select((pl.col("throughput_mbps") * beside).sum()).item()
-        return float(mean_mbps) / self.possible_mbps(begin_s)
+        if not own.is_empty():
+            possible_mbps = self.possible_mbps(self.half_s) * len(own)
+            return float(late["throughput_mbps"].sum()) / possible_mbps, float(own.sum()) / possible_mbps
+        return self.parts_of_all()
+
+    def parts_of_all(self) -> tuple[float, float]:
+        """Return the same of all of the flow's time."""
+        possible_mbps = self.possible_mbps(self.row["start_s"])
+        mean_mbps = self.run.runs.select((pl.col("throughput_mbps") * self.beside(self.row["start_s"])).sum()).item()
+        return float(mean_mbps) / possible_mbps, self.row["throughput_mbps"] / possible_mbps
+
+    def beside(self, begin_s: float) -> pl.Expr:
+        """Return for how much of the time from there until this flow's end each flow sends, as a fraction."""
+        stop_s = pl.min_horizontal(summary.stop(), self.end_s)
+        return (stop_s - pl.max_horizontal("start_s", begin_s)).clip(0) / (self.end_s - begin_s)
+
+    @property
+    def equal_part(self) -> float:
+        """What each flow would have of the path in the second half, if all that send there had the same."""
+        return 1 / float(self.run.runs.select(self.beside(self.half_s).sum()).item())
 
     @property
     def idle(self) -> float | None:
@@ -288,35 +304,80 @@ class _Facts:
         return departures.timeslices(self.run, self.row["sender"])
 
     @property
+    def aqm(self) -> str | None:
+        """The name of the bottleneck's queue management; None if it has none."""
+        name = str(self.row["aqm"] or "none").split()[0]
+        return None if name == "none" else name
+
+    @property
+    def cpu_share(self) -> float | None:
+        """The part of the flow's time in which its sender had its CPU; of the run's where the times are not known."""
+        row = self.row
+        if row["backend"] != "virtual" or not self.timeslices:
+            return float(row["effective_share"]) if row["effective_share"] is not None else None
+        seconds = oracle.busy_s(self.timeslices, 0.0, row["start_s"], self.end_s)
+        return float(seconds / (self.end_s - row["start_s"]))
+
+    @property
     def oracle_mbps(self) -> float | None:
-        """What the best possible sender carries in these timeslices (oracle.py), where the bandwidth stays."""
+        """What the best possible sender carries in these timeslices (oracle.py) in the flow's time, as its throughput
+        is of all of it, where the bandwidth stays."""
         row = self.row
         if row["backend"] != "virtual" or row["burst_bytes"] or row["second_bandwidth_mbps"] or not self.timeslices:
             return None
         if self.bandwidth_mbps is None:
             return None
-        link = self.bandwidth_mbps, row["buffer_bytes"], self.half_s, self.end_s
+        link = self.bandwidth_mbps, row["buffer_bytes"], row["start_s"], self.end_s
         return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
 
+    @property
+    def full_window(self) -> float | None:
+        """The part of the second half in which the congestion window was near full, of the time in which the sender had
+        its CPU; where packets were not recorded with every ACK, of the samples. None: it is not known."""
+        known = self.samples.drop_nulls(["inflight_packets", "cwnd_packets"])
+        begin_s, end_s = self.half_s, self.end_s
+        if self.row["samples_ms"] != 0 or self.data.is_empty() or self.is_of_udp or known["connection"].n_unique() > 1:
+            full = pl.col("inflight_packets") >= NEARLY * pl.col("cwnd_packets")
+            found = known.filter(pl.col("time_s").is_between(begin_s, end_s)).select(full.mean()).item()
+            return None if found is None else float(found)
+        sampled, sent = known["time_s"].to_numpy(), self.data["time_s"].to_numpy()
+        edges = np.unique(np.concatenate([sampled, sent]).clip(begin_s, end_s))
+        # A sample is taken before the flow sends what the ACK has made room for. Times are whole ns.
+        at = np.searchsorted(sampled, edges[:-1] + 0.5e-9) - 1
+        since = np.searchsorted(sent, edges[:-1] + 0.5e-9) - np.searchsorted(sent, sampled[at] - 0.5e-9)
+        in_flight, window = (known[name].to_numpy()[at] for name in ("inflight_packets", "cwnd_packets"))
+        full = in_flight + since >= NEARLY * window
+        ran_s = np.diff(edges)
+        if ends := [end for of_slice in self.timeslices for end in of_slice]:
+            so_far = np.cumsum(np.diff(ends, prepend=0.0) * (np.arange(len(ends)) % 2))
+            ran_s = np.diff(np.interp(edges, ends, so_far))
+        return float(ran_s[full & (at >= 0)].sum() / ran_s.sum()) if ran_s.sum() > 0 else None
+
     def full_window_packets(self) -> float | None:
-        """Return the median congestion window in the second half; None if it was seldom near full: a QUIC stack's own
-        pacer may be what keeps the data. Samples are taken when ACKs have made room, or the CPU was away."""
-        window = _median(self.late["cwnd_packets"])
-        most = self.late["inflight_packets"].quantile(0.9)
-        return window if window is not None and most is not None and most >= NEARLY * window else None
+        """Return the median congestion window in the second half; None if it was not full most of the time: a QUIC
+        stack's own pacer may be what keeps the data."""
+        return _median(self.late["cwnd_packets"]) if (self.full_window or 0) > MOSTLY else None
 
     def limiting_rate_mbps(self) -> float | None:
-        """Return the median pacing rate in the second half; None if the flow is not paced, or faster than the path."""
+        """Return the median pacing rate in the second half; None if the flow is not paced, or faster than the path, or
+        its window is full more often than seldom."""
         rate = _median(self.late["pacing_rate_mbps"]) if self.is_paced else None
-        return rate if rate is not None and rate <= max(mbps for _, mbps in self.changes) else None
+        if rate is None or (self.full_window or 0) > OFTEN:
+            return None
+        return rate if rate <= max(self.narrowest(mbps) for _, mbps in self.changes) else None
 
     def missed(self) -> Missed | None:
-        """Return the departures that fell into off-times (departures.missed), of the flow's time."""
-        rated = self.samples.filter(pl.col("pacing_rate_mbps").is_not_null())
-        if self.data.is_empty() or rated.is_empty() or not self.is_paced or self.is_asked:
+        """Return the departures that fell into off-times (departures.missed), of the flow's time; of programs those of
+        the connection that sent most."""
+        if self.data.is_empty() or not self.is_paced or self.is_asked:
+            return None
+        sent = self.data.group_by("connection", maintain_order=True).agg(pl.col("payload_bytes").sum())
+        of_it = pl.col("connection").fill_null(0) == sent.sort("payload_bytes", maintain_order=True)["connection"][-1]
+        rated = self.samples.filter(of_it & pl.col("pacing_rate_mbps").is_not_null())
+        if rated.is_empty():
             return None
         slices = self.timeslices
-        found = [one for one in departures.missed(self.data, slices, rated) if one.due_s < self.end_s]
+        found = [one for one in departures.missed(self.data.filter(of_it), slices, rated) if one.due_s < self.end_s]
         if not found:
             return None
         late_ms = sum(one.late_s for one in found) / len(found) * 1e3
@@ -329,10 +390,14 @@ class _Facts:
         return Missed(first.due_s, first.late_s * 1e3, off_times, len(found), late_ms, made_up_ms, str(pacing))
 
     def collapse(self) -> Collapse | None:
-        """Return how the bandwidth estimate fell; None if it did not fall below a half."""
+        """Return how the bandwidth estimate fell; None if it did not fall below a half, or is not below half of what
+        the path has for each flow: where it has less than at first, or others have come, an estimate falls rightly."""
         known = self.samples.filter(pl.col("bandwidth_estimate_mbps").is_not_null())
         settled = _median(self.late["bandwidth_estimate_mbps"])
         if known.is_empty() or settled is None or self.is_asked:
+            return None
+        least_mbps = min(self.narrowest(mbps) for mbps, _ in bandwidths(self.changes, self.row["start_s"], self.end_s))
+        if settled > least_mbps * (1 - self.row["cross_load"]) * self.equal_part / 2:
             return None
         estimates, times = known["bandwidth_estimate_mbps"].to_numpy(), known["time_s"].to_numpy()
         peak = int(estimates.argmax())
@@ -345,16 +410,16 @@ class _Facts:
 
 
 def _rounds(samples: pl.DataFrame, interval_ms: float | None) -> int:
-    """Return how many round trips lie between the first and the last of these samples: each ends when what was in
-    flight at its begin has arrived; where that is not recorded, after a smoothed RTT. Of samples at intervals, which
-    may be longer, it is the time over the smoothed RTT."""
+    """Return how many round trips lie between the first and the last of these samples: each ends when something that
+    was sent after its begin has arrived; where that is not recorded, after a smoothed RTT. Of samples at intervals,
+    which may be longer, it is the time over the smoothed RTT."""
     if interval_ms:
         took_ms = (pl.col("time_s").diff() * 1e3) / pl.col("srtt_ms").backward_fill()
         return round(float(samples.filter(pl.col("srtt_ms").ne_missing(0.0)).select(took_ms.sum()).item()))
     columns = ("time_s", "delivered_packets", "inflight_packets", "srtt_ms")
     rounds, ends_at, ends_s = 0, None, 0.0
     for time_s, delivered, inflight, srtt_ms in samples.select(columns).iter_rows():
-        over = delivered >= ends_at if ends_at is not None and delivered is not None else time_s >= ends_s
+        over = delivered > ends_at if ends_at is not None and delivered is not None else time_s >= ends_s
         if over or ends_s == 0.0:
             rounds += 1
             ends_at = None if delivered is None else delivered + inflight
@@ -371,15 +436,19 @@ def _median(values: pl.Series) -> float | None:
 
 
 def _link(facts: _Facts) -> dict[str, Any] | None:
-    """The path is full: nothing is missing."""
-    return {"part": facts.part} if facts.part >= FULL else None
+    """The path is full: nothing is missing. It does not decide where this flow has less than half of an equal part, or
+    where the path was clearly less full in the first half: something else may have kept the flow from sending there."""
+    part, own = facts.parts()
+    decides = own >= MOSTLY * facts.equal_part and GAIN * facts.parts_of_all()[0] >= min(part, 1)
+    return {"part": part, "decides": decides} if part >= FULL else None
 
 
 def _application(facts: _Facts) -> dict[str, Any] | None:
     """Most of the delivery rate samples were application-limited; or nothing was in flight for much of the time; or it
     writes at a rate, and this arrives. A server has nothing to send until it is asked, and who is busy with sending has
-    no time to write more: these are no causes."""
-    if facts.is_asked or _work(facts):
+    no time to write more: these are no causes. Nor is our own source, which always has data unless its pattern says
+    otherwise: what it has sent may all be lost, or wait for a CPU."""
+    if facts.is_asked or facts.has_data or _work(facts):
         return None
     limited = facts.late.select(pl.col("app_limited").mean()).item()
     if limited is not None and limited > MOSTLY:
@@ -409,7 +478,7 @@ def _window(facts: _Facts) -> dict[str, Any] | None:
     if full is None or full <= OFTEN:
         return None
     window = granted.filter(pl.col("time_s") >= facts.half_s).select((pl.col("edge") - pl.col("ack")).median()).item()
-    return {"full": full, "window_bytes": window}
+    return {"full": full, "window_bytes": window, "decides": full > MOSTLY}
 
 
 def _receiver(facts: _Facts) -> dict[str, Any] | None:
@@ -419,8 +488,8 @@ def _receiver(facts: _Facts) -> dict[str, Any] | None:
 
 
 def _cpu(facts: _Facts) -> dict[str, Any] | None:
-    """The sender had only a part of its CPU."""
-    share = facts.row["effective_share"]
+    """The sender had only a part of its CPU in the flow's time."""
+    share = facts.cpu_share
     if share is None or share >= 1 - AWAY:
         return None
     return {"share": share, "off_ms": facts.row["effective_offtime_ms"], "on_ms": facts.row["effective_timeslice_ms"]}
@@ -433,13 +502,14 @@ def _work(facts: _Facts) -> dict[str, Any] | None:
 
 
 def _dropped(facts: _Facts) -> tuple[float, float, float] | None:
-    """Return how many packets were lost at random, how many did not fit, and how many were sent. Where packets were not
-    recorded, or do not say which of two bottlenecks had them in its queue, the path's rate of loss says how many were
-    lost at random, and only many more are taken for the buffer's. None: nothing was dropped, or it is not known."""
+    """Return how many packets were lost at random, how many the queue dropped, and how many were sent. Where packets
+    were not recorded, do not say which of two bottlenecks had them in its queue, or are dropped by a queue that has
+    room, the path's rate of loss says how many were lost at random, and only many more are taken for the queue's.
+    None: nothing was dropped, or it is not known."""
     row = facts.row
     if not row["drops"]:
         return None
-    if facts.data.is_empty() or row["second_bandwidth_mbps"] is not None:
+    if facts.data.is_empty() or row["second_bandwidth_mbps"] is not None or facts.aqm is not None:
         arrived = row["throughput_mbps"] * 1e6 / 8 * (facts.end_s - row["start_s"]) / units.PAYLOAD_BYTES
         sent = arrived + row["drops"]
         by_chance = row["loss"] * sent
@@ -448,7 +518,7 @@ def _dropped(facts: _Facts) -> tuple[float, float, float] | None:
         return (row["drops"], 0.0, sent) if is_chance else (by_chance, others, sent)
     lost = facts.data.filter(pl.col("dropped"))
     fits = lost["queue_bytes"] + lost["frame_bytes"] <= row["buffer_bytes"] - units.FRAME_BYTES
-    fitted = 0.0 if row["aqm"] != "none" else float(fits.sum())  # which drops although there is room
+    fitted = float(fits.sum())
     return fitted, lost.height - fitted, facts.data.height
 
 
@@ -462,15 +532,18 @@ def _loss(facts: _Facts) -> dict[str, Any] | None:
 
 
 def _buffer(facts: _Facts) -> dict[str, Any] | None:
-    """Packets found the bottleneck's buffer full."""
+    """Packets found the bottleneck's buffer full, or its queue management dropped them (`aqm`)."""
     found = _dropped(facts)
     if found is None or found[1] < 1:
         return None
     row = facts.row
+    sign = {"packets": found[1], "bytes": None, "bdp": None, "aqm": None}
+    if facts.aqm is not None:
+        return {**sign, "aqm": facts.aqm}
     if row["second_bandwidth_mbps"] is not None:  # it may have been either one
-        return {"packets": found[1], "bytes": None, "bdp": None}
+        return sign
     bdp = (facts.bandwidth_mbps or 0) * row["rtt_ms"] * 125
-    return {"packets": found[1], "bytes": row["buffer_bytes"], "bdp": row["buffer_bytes"] / bdp if bdp else None}
+    return {**sign, "bytes": row["buffer_bytes"], "bdp": row["buffer_bytes"] / bdp if bdp else None}
 
 
 def _cross(facts: _Facts) -> dict[str, Any] | None:
@@ -485,17 +558,20 @@ RULES: dict[str, Callable[[_Facts], dict[str, Any] | None]] = {
 }  # fmt: skip
 # These leave no room for another cause: they say what the flow waited for, all the time.
 DECIDE = ("link", "application", "window")
+# One of these that does not decide (`decides` of its sign) is the cause if no run without another one is faster.
+LAST = ("link", "window")
 
 
-def _causes(signs: list[str], as_it_is: float, without: Mapping[str, float]) -> list[str]:
+def _causes(signs: Mapping[str, Mapping[str, Any]], as_it_is: float, without: Mapping[str, float]) -> list[str]:
     """Return the causes among those of which there are signs."""
     for name in DECIDE:
-        if name in signs:
+        if name in signs and signs[name].get("decides", True):
             return [name]
-    known = {name: faster for name, faster in without.items() if name in signs}
-    if set(signs) - set(known):  # not all of them were taken away
-        return signs if len(signs) == 1 else []
+    others = [name for name in signs if name not in LAST]
+    known = {name: faster for name, faster in without.items() if name in others}
+    if set(others) - set(known):  # not all of them were taken away
+        return list(signs) if len(signs) == 1 else []
     best = max(known.values(), default=0.0)
     if not best or best < GAIN * as_it_is:
-        return []
-    return [name for name in signs if known[name] >= AS_GOOD * best]
+        return [name for name in LAST if name in signs][:1]
+    return [name for name in others if known[name] >= AS_GOOD * best]

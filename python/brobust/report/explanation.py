@@ -28,12 +28,14 @@ def sentences(found: Explanation) -> list[str]:
 
 
 def _carried(found: Explanation) -> Iterator[str]:
-    carried = f"Flow {found.flow} ({found.cc}) carried {show(found.throughput_mbps)} Mbit/s on a path that has room "
+    mbps = show(round(found.throughput_mbps, 6))  # bytes of payload are counted as floating-point numbers
+    carried = f"Flow {found.flow} ({found.cc}) carried {mbps} Mbit/s on a path that has room "
     carried += f"for {show(found.possible_mbps)}"
     if found.bandwidth_changes:
         carried += " in the mean, since its bandwidth changes"
     if found.flows > 1:
-        carried += f"; the {found.flows} flows of the run together fill {found.part:.0%} of it in their second half"
+        fill = f"the {found.flows} flows of the run fill {_of_all(found.part)} of the path"
+        carried += f"; in the second half of its time {fill}"
     yield carried + "."
     if found.requests is not None:
         took = (
@@ -42,11 +44,17 @@ def _carried(found: Explanation) -> Iterator[str]:
         yield f"The run's programs asked {show_count(found.requests, 'time')}, and {took}."
 
 
+def _of_all(part: float) -> str:
+    """Return a part in percent. What waited behind a packet that was sent again is received with it: what arrives in a
+    half may be more than passes in it."""
+    return f"{min(part, 1):.0%}"
+
+
 def _cause(found: Explanation) -> str:
     # Each cause with what shows it, as the part of a sentence.
     shown = {name: f"{NAMES[name]} ({SHOWN[name](sign)})" for name, sign in found.signs.items()}
     if not shown and not found.causes:
-        return "The data shows no cause: nothing that was recorded kept the flow from sending more."
+        return "The data shows no cause: there is no sign of any that has a rule (docs/see.md)."
     if not found.causes and found.tried:
         faster = f"carries {GAIN:g} times as much" if found.requests is None else f"answers {GAIN:g} times as fast"
         return (
@@ -64,7 +72,7 @@ def _cause(found: Explanation) -> str:
 
 SHOWN: dict[str, Any] = {
     "link": lambda sign: (
-        f"it is {min(sign['part'], 1):.0%} full in the run's second half, and {FULL:.0%} counts as full"
+        f"it is {_of_all(sign['part'])} full in the second half of the flow's time, and {FULL:.0%} counts as full"
     ),
     "application": lambda sign: (
         f"{sign['limited']:.0%} of the delivery rate samples were application-limited"
@@ -80,7 +88,7 @@ SHOWN: dict[str, Any] = {
     "cpu": lambda sign: (
         f"it was there for {sign['share']:.0%} of the time"
         + (
-            f", {show(sign['on_ms'])} ms on and {show(sign['off_ms'])} ms off"
+            f", {show(sign['on_ms'])} ms on and {show(sign['off_ms'])} ms off in the mean"
             if sign["on_ms"] and sign["off_ms"]
             else ""
         )
@@ -89,14 +97,20 @@ SHOWN: dict[str, Any] = {
     "loss": lambda sign: (
         f"the path lost {show_count(round(sign['packets']), 'packet')}, {sign['part']:.2%}, although there was room"
     ),
-    "buffer": lambda sign: (
-        f"{show_count(round(sign['packets']), 'packet')} found "
-        + ("that of one of the two" if sign["bytes"] is None else f"its {files.size(sign['bytes'])}")
-        + (f", {show(sign['bdp'], 2)} BDP," if sign["bdp"] else "")
-        + " full"
-    ),
+    "buffer": lambda sign: _of_buffer(**sign),
     "cross": lambda sign: f"it offers {sign['load']:.0%} of the bandwidth",
 }
+
+
+def _of_buffer(packets: float, bytes: int | None, bdp: float | None, aqm: str | None = None) -> str:
+    dropped = show_count(round(packets), "packet")
+    if aqm is not None:
+        return f"its queue management, {aqm}, dropped {dropped}"
+    if bytes is None:
+        return f"{dropped} found that of one of the two full"
+    if not bytes:  # a policer, if there is a burst
+        return f"{dropped} found no room, since it queues none"
+    return f"{dropped} found its {files.size(bytes)}{f', {show(bdp, 2)} BDP,' if bdp else ''} full"
 
 
 def _how(found: Explanation) -> Iterator[str]:
