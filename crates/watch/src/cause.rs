@@ -83,7 +83,8 @@ impl Cause {
         match self {
             Cause::CpuLimited => "it had data and room to send, but its sender lacked the CPU".to_owned(),
             Cause::Throttled => format!(
-                "it lacked data to send, and a CPU limit throttled its application in more than {} of the time",
+                "a CPU limit throttled its application in more than {} of the time, and it lacked data to send, or \
+                 nothing else is known to limit it",
                 percent(THROTTLED_SHARE)
             ),
             Cause::NetworkLimited => format!("{DEFICIT_BDP} BDP or more is in flight: the path is the limit"),
@@ -432,8 +433,9 @@ mod tests {
         assert_eq!(throttled(&|_, _| ()), Cause::NetworkLimited);
         assert_eq!(throttled(&|number, sample| sample.rwnd_limited_us = Some(number * 800_000)), Cause::RwndLimited);
         assert_eq!(throttled(&|_, sample| sample.inflight_bytes = 12_000), Cause::CpuLimited);
-        // Nothing else is known of it.
+        // Nothing else is known of it, though it has data: its meaning must not say that it lacks some.
         assert_eq!(throttled(&|_, sample| sample.bdp = None), Cause::Throttled);
+        assert!(Cause::Throttled.meaning().ends_with("it lacked data to send, or nothing else is known to limit it"));
         let hardly = Cpu { throttled_share: THROTTLED_SHARE, ..Cpu::default() };
         assert_eq!(judge(&flow(late), hardly).cause, Cause::AppLimited);
         assert_eq!(judge(&flow_of(3, late), Cpu { throttled_share: 1.0, ..hardly }).cause, Cause::Undecided);

@@ -102,8 +102,8 @@ fn plain_ipv4(address: &str) -> String {
 
 const WHAT_TO_DO: &str = "
 A flow is cpu-limited if it has data to send, room in its windows and no reason to drain its queue, and still has less
-in flight than the bandwidth-delay product that it has estimated itself: its sender lacks the CPU to send more. The
-bandwidth estimate follows what is sent, so it falls as well.
+in flight than its bandwidth-delay product, or hardly more while the CPU is away for a tenth of the time: its sender
+lacks the CPU to send more. The bandwidth estimate follows what is sent, so it falls as well.
 
 What to do about it:
   give the VM its CPU                        steal, or a CPU quota on its vCPUs, is the usual reason
