@@ -67,6 +67,8 @@ def _cause(found: Explanation) -> str:
         together = _listed([shown[name] for name in found.causes])
         return f"The cause is {together} together, since without any one of them the flow is faster."
     (name,) = found.causes
+    if found.not_tried is not None and name not in DECIDE:  # a sign alone may have slowed nothing down
+        return f"The only cause of which there is a sign is {NAMES[name]}: {SHOWN[name](found.signs[name])}."
     return f"The cause is {NAMES[name]}: {SHOWN[name](found.signs[name])}."
 
 
