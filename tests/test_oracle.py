@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import polars as pl
 import pytest
 import repair_cells
 from hypothesis import given
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from brobust import units
 from brobust.analysis import oracle
-from brobust.analysis.metrics import Evidence, Tables
+from brobust.analysis.metrics import Evidence, Tables, when_it_ran
 from brobust.dataset import Dataset
 from conftest import Brobust
 
@@ -100,6 +103,35 @@ def test_what_is_needed_ahead_is_enough_and_no_more() -> None:
     assert oracle.carried_mbps(slices, *link, needed) == pytest.approx(80)
     assert needed == pytest.approx(80 / WHOLE_MBPS * 0.1 - 0.01 - FRAME_S, rel=1e-6)
     assert repair_cells.ahead_needed_s(slices, RATE_MBPS, _bdps(0.01, 1), 0, 10, 80) is None
+
+
+def test_runs_over_one_wire_have_an_oracle_which_has_its_cpu_always_if_one_of_the_senders_has() -> None:
+    path = {
+        "backend": "virtual", "sender": 1, "duration_s": 10.0, "bandwidth_mbps": RATE_MBPS, "buffer_bytes": 1_000_000,
+        "burst_bytes": 0, "rtt_ms": 20.0, "second_bandwidth_mbps": None, "ip_version": 4,
+    }  # fmt: skip
+    others = {"vm": {"backend": "vm"}, "bucket": {"burst_bytes": 1}, "second": {"second_bandwidth_mbps": 50.0}}
+    of_each = [("contended", {}), ("undisturbed", {}), ("beside", {}), ("beside", {"sender": 2}), *others.items()]
+    slices = [
+        {"run": run, "sender": 1, "start_s": start_s, "duration_ms": 100.0}
+        for run in ("contended", "beside", *others)
+        for start_s in (6.0, 0.0)
+    ]
+    made: Any = SimpleNamespace(
+        flows=pl.DataFrame([{"run": run, **path, **other} for run, other in of_each]),
+        timeslices=pl.DataFrame(slices),
+        runs=pl.DataFrame({"run": ["contended"]}),
+    )
+    found = {run: (ran, path["from_s"], path["to_s"]) for run, ran, path in when_it_ran(made)}
+    second_half = 4.99, 9.99  # of what arrives: half a round trip before, it passes the bottleneck
+    whole = [(0.0, 10.0)]
+    ran = [(0.0, 0.1), (6.0, 6.1)]
+    assert found == {
+        "contended": (ran, *second_half), "undisturbed": (whole, *second_half), "beside": (whole, *second_half)
+    }  # fmt: skip
+    for metric, ahead_s in (("oracle_mbps", None), ("oracle_one_rtt_mbps", 0.02)):
+        carried = oracle.carried_mbps(ran, RATE_MBPS, 1_000_000, *second_half, ahead_s)
+        assert Evidence.values(made, metric)["value"].to_list() == [pytest.approx(carried)], metric
 
 
 @pytest.mark.virtual

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 import made_up
 from brobust import files
-from brobust.analysis import cells, confidence, summary, twins
+from brobust.analysis import cells, claims, confidence, summary, twins
 from brobust.analysis.axes import VALUES
 from brobust.analysis.checks import AnyCheck, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
@@ -340,6 +340,28 @@ def test_cells_are_classed_by_whether_the_bandwidth_matters(tmp_path: Path, at_h
     assert _verdict(evidence, {"rule": "classes"}) == expected
 
 
+def test_a_sheet_of_cells_has_medians_with_their_intervals_and_the_class_at_each_bandwidth(tmp_path: Path) -> None:
+    mbps = {100: (44.0, 30.0, 40.0), 200: (51.0, 59.0, 50.0), 400: (75.0, 40.0, 80.0)}
+    path = {"bandwidth": [f"{bandwidth}mbit" for bandwidth in mbps]}
+    grid = Grid({"path": path, "contention": {"share": 0.5}, "flows": [{"cc": "bbr"}], "repeat": 3})
+
+    def measured(run: Run) -> dict[str, Any]:
+        rate = mbps[run.scenario.path.bandwidth // 10**6][run.repeat]
+        return {"throughput_mbps": rate, "retransmits": (0, 5, 1)[run.repeat]}
+
+    dataset = made_up.dataset(tmp_path / "data", grid, measured)
+    found = cells.table(summary.runs(dataset.runs()))
+    assert found.select("bandwidth_mbps", "n", "throughput_mbps", "retransmits", "class").rows() == [
+        (100.0, 3, 40.0, 1.0, "recovering"),  # it is not within 1.5 of all that are faster, only of the next
+        (200.0, 3, 51.0, 1.0, "strictly CPU-limited"),
+        (400.0, 3, 75.0, 1.0, "strictly CPU-limited"),
+    ]
+    assert found["utilization"].to_list() == pytest.approx([40 / 95.64, 51 / 191.28, 75 / 382.56], rel=1e-4)
+    for row in found.iter_rows(named=True):
+        each = sorted(mbps[row["bandwidth_mbps"]])
+        assert (row["low_mbps"], row["high_mbps"]) == confidence.of_median(each)
+
+
 def test_packets_that_follow_each_other_closely_are_a_train(tmp_path: Path) -> None:
     """The first packet counts in its train's length only, and acknowledgements not at all."""
     grid = Grid({"contention": {"share": 1}, "flows": [{"cc": "bbr"}], "repeat": 1, "packets": True})
@@ -487,7 +509,7 @@ def test_a_claim_holds_in_part_by_its_named_parts_only(evidence: Evidence) -> No
     def cubic(part: str, at_least: float) -> dict[str, Any]:
         return {"part": part, "rule": "at_least", "value": at_least, "where": {"cc": "cubic"}}
 
-    verdict = _decided(evidence, cubic("well", 91), cubic("very well", 99), basis="fitted")
+    verdict = _decided(evidence, cubic("well", 91), cubic("very well", 99), basis="fitted", basis_on_vm="-")
     assert verdict.verdict == IN_PART and verdict.in_words == "holds in part (fitted): well; not: very well"
     assert _verdict(evidence, cubic("well", 91), cubic("well", 99)) == DIFFERS  # two checks of one part
     assert _verdict(evidence, cubic("well", 98), cubic("very well", 99)) == DIFFERS
@@ -503,6 +525,16 @@ def test_a_verdict_says_how_many_runs_of_a_cell_it_rests_on_and_how_long_they_we
     assert (verdict.schedule, verdict.buffer, verdict.pacing) == ("exact", "1 BDP", "kernel")
     both = _decided(evidence, check, {"rule": "at_most", "value": 99, "where": {**BBR, "share": 0.25}})
     assert both.n == 12  # a run that two checks look at is one run
+
+
+def test_of_up_to_three_buffers_all_are_said_of_more_the_ends_and_who_paced_once() -> None:
+    def conditions(*bdp: float) -> dict[str, str]:
+        return claims._conditions(
+            pl.DataFrame({"share": 1.0, "pacing": "kept", "qdisc": "fq", "buffer_bdp": list(map(float, bdp))})
+        )
+
+    assert conditions(4, 0.5, 1) == {"schedule": "undisturbed", "buffer": "0.5, 1, 4 BDP", "pacing": "kept, fq"}
+    assert conditions(4, 0.5, 1, 8)["buffer"] == "0.5 to 8 BDP"
 
 
 def test_sheets_have_a_row_per_claim_and_per_cell(evidence: Evidence) -> None:
@@ -578,6 +610,116 @@ def test_what_the_first_of_two_flows_has_of_both() -> None:
     both: Any = SimpleNamespace(flows=flows, samples=pl.DataFrame(queue), runs=pl.DataFrame({"run": ["a", "b"]}))
     assert Evidence.values(both, "first_flow_retransmit_share").rows() == [("a", 0.25)]
     assert Evidence.values(both, "first_flow_queue_share").rows() == [("a", 0.2)]  # of the second half
+
+
+def _values(metric: str, **tables: Any) -> list[float]:
+    """Return the metric of each run of these tables, by the runs' names."""
+    evidence: Any = SimpleNamespace(**{name: pl.DataFrame(table) for name, table in tables.items()})
+    return Evidence.values(evidence, metric).sort("run")["value"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("metric", "slowly", "at_once", "never"),
+    [
+        ("startup_peak_mbps", (50 + 80 + 95) / 3, 99, 80),
+        ("best_mbps", 100, 90, (90 + 4 * 65) / 5),  # a second that has begun with STARTUP's end has five intervals
+        ("ever_mbps", 100, 90, 80),
+        ("late_mbps", (19 * 30 + 31 * 90) / 50, 90, 20),
+        ("recovery_s", 2.8, 1, 5),  # what is carried in the second of the run's middle is from before it, too
+    ],
+)
+def test_a_metric_of_the_throughput_over_time(metric: str, slowly: float, at_once: float, never: float) -> None:
+    """Runs of 10 s at 100 Mbit/s, in intervals of 0.1 s. Each rate lasts until its time."""
+    until = {
+        "slowly": [(1.7, 20), (1.8, 50), (1.9, 80), (2, 95), (2.1, 100), (4, 40), (5, 100), (6.9, 30), (10, 90)],
+        "at_once": [(0.1, 99), (5, 0), (10, 90)],
+        "never": [(0.5, 80), (2, 20), (2.1, 90), (2.5, 65), (10, 20)],
+    }
+    throughput = [
+        {
+            "run": run,
+            "time_s": tenth / 10,
+            "throughput_mbps": float(next(mbps for end, mbps in of if tenth <= end * 10)),
+        }
+        for run, of in until.items()
+        for tenth in range(1, 101)
+    ]
+    flows = {"run": list(until), "bandwidth_mbps": 100.0, "duration_s": 10.0}
+    found = _values(metric, throughput=throughput, flows=flows, runs={"run": list(until)})
+    assert found == pytest.approx([at_once, never, slowly])
+
+
+# Of a run of 10 s at 100 Mbit/s, whose STARTUP's first two seconds do not count. The columns: flow, time, mode, gain,
+# packets in flight and cwnd, BDPs in flight; pacing rate, delivery rate, estimate; retransmits and delivered so far.
+SAMPLES = """
+0  1.0  startup    2.9  10  10  0.2  30  10  10  0    0
+0  1.5  drain      0.3  10  10  0.2  20  40  40  0    0
+0  2.0  probe_bw   2.0  10  10  0.1  20  30  40  0    0
+0  3.0  probe_bw   2.0   8  10  0.5  40  20  40  0    5
+0  4.0  probe_bw   1.0   7  10  1.0  50  10  20  0    8
+0  5.0  probe_bw   1.0   7  10  2.0   0  10  20  1   10
+0  6.0  probe_rtt  1.0   4   4  0.9  32   8  16  5  100
+0 10.0  probe_bw   3.0  19  20  1.1  24  18  12  8  400
+1  2.5  startup    2.9  10  10  3.0  20   4   5  0    0
+1  3.5  drain      0.3   5  10  1.5  40  30  30  0    1
+1  7.0  -          1.0   9  10  1.2  50  20  28  1   50
+1  8.0  -          1.0  10  10  0.8  30  15  25  2  150
+"""
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ("startup_s", 2.5),
+        ("startup_found", 0.4 + 0.3),
+        ("late_retransmit_share", (3 + 1) / (300 + 100)),
+        ("first_flow_at_cwnd", 2 / 4),  # two packets have room, and PROBE_RTT does not count
+        ("second_flow_at_cwnd", 3 / 4),
+        ("inflight_bdp", 1.1),
+        ("below_bdp_share", 3 / 9),
+        ("between_1_and_2_bdp_share", 5 / 9),
+        ("estimate_mbps", 20.5),
+        ("estimate_to_link", 0.205),
+        ("pacing_to_link", 0.31),
+        ("delivery_to_link", 0.165),
+        ("delivery_to_pacing", 0.45),
+        ("high_gain_in_deficit", 1 / 3),
+        ("high_gain_without_deficit", 2 / 5),
+        ("estimate_follows_s", 4 - 3),  # the second flow's estimate never falls to half of what STARTUP left
+    ],
+)
+def test_a_metric_of_the_samples(metric: str, value: float) -> None:
+    columns = (
+        "flow", "time_s", "mode", "pacing_gain", "inflight_packets", "cwnd_packets", "inflight_bdp",
+        "pacing_rate_mbps", "delivery_rate_mbps", "bandwidth_estimate_mbps", "retransmits", "delivered_packets",
+    )  # fmt: skip
+    rows = [dict(zip(columns, line.split(), strict=True)) for line in SAMPLES.strip().splitlines()]
+    samples = [
+        {name: (None if text == "-" else text) if name == "mode" else float(text) for name, text in row.items()}
+        for row in rows
+    ]
+    runs = {"run": ["a"], "bandwidth_mbps": [100.0]}
+    assert _values(metric, samples=[{"run": "a", **row} for row in samples], runs=runs) == [pytest.approx(value)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ("first_flow_mbps", 30),
+        ("second_flow_mbps", 10),
+        ("fairness", 60**2 / (3 * (30**2 + 10**2 + 20**2))),
+        ("completion_p99_ms", 19.9),  # of those that were through
+        ("queue_mean_ms", 3),
+    ],
+)
+def test_a_metric_of_the_flows(metric: str, value: float) -> None:
+    of_each = {
+        "throughput_mbps": [30.0, 10.0, 20.0],
+        "completion_ms": [10.0, 20.0, None],
+        "queue_mean_ms": [1.0, 2.0, 6.0],
+    }
+    flows = {"run": ["a"] * 3, "flow": [0, 1, 2], **of_each}
+    assert _values(metric, flows=flows, runs={"run": ["a"]}) == [pytest.approx(value)]
 
 
 def test_twins_are_of_claims_that_there_are_and_select_cells_that_are_measured() -> None:
