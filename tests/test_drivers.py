@@ -12,7 +12,7 @@ import pytest
 
 from brobust import drivers
 from brobust.backends import support
-from brobust.drivers import Driver
+from brobust.drivers import Driver, schedules
 from brobust.drivers.modelled import Modelled
 from brobust.scenario import Contention
 from brobust.scenario.grid import scenario
@@ -68,6 +68,26 @@ def test_a_competitor_takes_the_share_of_one_of_n_equals() -> None:
         return [field for field, _ in drivers.refusals(Contention(driver="competitor", start_jitter=0, share=share))]
 
     assert (refused(0.25), refused(0.4)) == ([], ["share"])
+
+
+@pytest.mark.parametrize(
+    ("driver", "more"),
+    [
+        ("deadline", {"kind": "deadline", "tick": 4_000_000}),
+        ("quota:hz=1000", {"kind": "quota", "tick": 1_000_000}),
+        ("competitor", {"kind": "fair", "tick": 4_000_000}),
+        ("deadline:idle", {"kind": "on_wake_up"}),
+        ("late:chance=10%:timers", {"kind": "late", "chance": 0.1, "timers": True}),
+    ],
+)
+def test_virtual_time_follows_a_hosts_scheduler_as_its_settings_say(driver: str, more: dict[str, Any]) -> None:
+    of_each = {"timeslice": 10_000_000, "period": 40_000_000, "seed": 7}
+    assert schedules.schedule(Contention(share=0.25, driver=driver), 7) == {**of_each, **more}
+
+
+@pytest.mark.parametrize(("phase", "ns"), [("5ms", 5_000_000), ("random", None), ("in", None), ("out", None)])
+def test_a_phase_is_a_time_or_a_word_for_what_is_drawn(phase: str, ns: int | None) -> None:
+    assert schedules.schedule(Contention(share=0.25, phase=phase), 7)["phase"] == ns
 
 
 @pytest.mark.parametrize("chance", ["10%", "0.7%", "12.345678%", "99.9999999%", "0.00000001%"])

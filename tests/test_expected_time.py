@@ -5,8 +5,10 @@ November 2026."""
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import random
+from contextlib import nullcontext
 from pathlib import Path
 
 import polars as pl
@@ -138,6 +140,16 @@ def test_what_runs_of_another_size_cost_is_probed(monkeypatch: pytest.MonkeyPatc
     assert larger == pytest.approx(2 * (0.5 + 0.001 * 200 * 60))
     on_vm = Grid({**fields, "backend": "vm"}).runs()
     assert expected_seconds(on_vm, Measured(virtual=0.5, vm=15.0), jobs=1) == pytest.approx(2 * 15 * 6)  # type: ignore[arg-type]
+    assert expected_seconds(on_vm, None, jobs=1) == 2 * 60  # they have begun in no time
+
+
+def test_the_probe_tells_what_a_run_costs_from_what_its_frames_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expected_time.backends, "opened", lambda *_: nullcontext())
+    other_work = itertools.cycle([0.3, 0.0, 0.1])
+    monkeypatch.setattr(
+        expected_time, "_timed", lambda _, run: 0.5 + 0.002 * run.scenario.duration / 1e7 + next(other_work)
+    )
+    assert expected_time._probe(KERNEL) == pytest.approx((0.5, 0.002))  # 100 Mbit in each second
 
 
 def test_runs_on_a_kernel_cost_what_those_on_the_same_kernel_have_cost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from brobust.contention import verdict
+from brobust.contention.during_run import driver_for
+from brobust.scenario import Contention
 from brobust.scenario.grid import scenario
 
 S = 10**9
@@ -92,6 +95,46 @@ def test_a_replay_is_held_to_its_recording(tmp_path: Path) -> None:
     assert _judged(early, [(0, S), (3 * S // 2, 19 * S // 2)]) is None
     assert "50%" in (_judged(early, [(0, S), (3 * S // 2, 10 * S)]) or "")
     assert "no off-time in the run's 10s" in (_judged(replayed("late.csv", "10,500\n"), [(0, 10 * S)]) or "")
+
+
+@pytest.mark.parametrize(("share", "ms", "is_faithful"), [
+    (0.25, 8, False), (0.25, 10, True), (0.25, 20, True), (0.25, 23, False), (0.6, 40, True),
+])  # fmt: skip
+def test_of_two_vcpus_one_suffices_so_they_have_their_share_to_twice_as_much(
+    share: float, ms: int, is_faithful: bool
+) -> None:
+    two = {"contention": {"share": share, "timeslice": "10ms", "vcpus": 2}}
+    reason = _judged(two, _slices(0, ms * S // 1000, S // 25, 10 * S))
+    assert (reason is None) == is_faithful, reason
+
+
+def test_the_recordings_of_two_vcpus_that_are_never_away_together_take_no_cpu_away(tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("vcpu,start_s,duration_ms\n0,1,500\n1,2,500\n")
+    assert _judged({"contention": {"replay": str(tmp_path / "two.csv")}}, [(0, 10 * S)]) is None
+
+
+def test_a_vcpu_is_held_to_its_recording_from_its_first_whole_timeslice_to_its_last(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("start_s,duration_ms\n0,100\n1,500\n2,500\n9,500\n")
+    driver = driver_for(Contention(driver="replay", replay=str(tmp_path / "a.csv")))
+
+    def judged(first_ms: int, begin_ns: int | None = 10 * S, slices: tuple[float, ...] = (10.1, 11.5, 12.5)) -> str:
+        off = {10.0: 100, 11.0: first_ms, 12.0: 500}
+        got: Any = SimpleNamespace(
+            timeslice_starts_ns=[round(start * S) for start in slices],
+            offtime_starts_ns=[round(start * S) for start in off],
+            offtimes_ns=[ms * S // 1000 for ms in off.values()],
+        )
+        return verdict.of_thread(driver, got, begin_ns) or ""
+
+    assert judged(500) == ""
+    assert judged(300) == f"the vCPU was off its CPU for 80% of the time that {tmp_path}/a.csv says"
+    assert judged(500, slices=()) == judged(500, begin_ns=None) == "not one whole timeslice was seen"
+
+
+def test_a_vcpu_that_was_to_be_undisturbed_has_nine_tenths_of_its_cpu() -> None:
+    enough, less = (SimpleNamespace(effective_share=share) for share in (0.9, 0.899))
+    assert verdict.of_undisturbed(enough) is None  # type: ignore[arg-type]
+    assert "undisturbed and had 89.9% of its CPU" in (verdict.of_undisturbed(less) or "")  # type: ignore[arg-type]
 
 
 def test_a_run_that_delivered_nothing_is_said_however_short_its_flows() -> None:
