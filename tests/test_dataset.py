@@ -2,10 +2,12 @@
 
 import errno
 import json
+import math
 import os
 import re
 import shutil
 import warnings
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,11 +29,13 @@ from brobust.dataset import (
     find,
     flow_columns,
     frame,
+    iperf3,
     parts,
+    raw,
     scenario_columns,
 )
 from brobust.dataset.store import ALWAYS_WRITTEN
-from brobust.errors import BadInput, UnreadableFile, WriteFailed
+from brobust.errors import BadInput, RunFailed, UnreadableFile, WriteFailed
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series import runner
@@ -649,3 +653,58 @@ def test_a_failed_run_has_a_row_per_flow() -> None:
 def test_missing_values_are_null_not_zero() -> None:
     assert frame([{"run": "a"}], RUNS)["throughput_mbps"].item() is None
     assert frame([], RUNS).schema["share"] == pl.Float64
+
+
+def test_what_iperf3_prints_at_both_ends_is_of_each_flow_in_our_units() -> None:
+    """The receiver's throughput; of the sender, which counts in us, the RTTs."""
+    sent = {
+        "start": {"connected": [{"local_port": 5001}, {"local_port": 5002}]},
+        "intervals": [{"streams": [{"rtt": 1000 * ms}, {}]} for ms in (200, 0, *range(1, 200))],
+        "end": {"streams": [{"sender": {"retransmits": 7, "mean_rtt": 12_500}}, {"sender": {}}]},
+    }
+    received = {
+        "intervals": [{"streams": [{"end": 1.0, "bits_per_second": rate} for rate in (8e6, 2e6)]}],
+        "end": {"streams": [{"receiver": {"bits_per_second": rate}} for rate in (9e6, 1e6)]},
+    }
+    first, second = iperf3.flows(json.dumps(sent), json.dumps(received))
+    assert first.columns == {"throughput_mbps": 9.0, "retransmits": 7, "rtt_mean_ms": 12.5, "rtt_p99_ms": 199.0}
+    assert second.columns == {"throughput_mbps": 1.0, "retransmits": None, "rtt_mean_ms": None, "rtt_p99_ms": None}
+    assert (first.local_port, second.local_port) == (5001, 5002)
+    assert second.throughput("a-0", 1) == [{"run": "a-0", "flow": 1, "time_s": 1.0, "throughput_mbps": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        ("", "iperf3 at the sender left no result"),
+        ("hello", "iperf3 at the sender did not print JSON: 'hello'"),
+        ('{"error": "unable to connect"}', "iperf3 at the sender: unable to connect"),
+    ],
+)
+def test_what_iperf3_prints_in_place_of_a_result_is_why_the_run_failed(printed: str, why: str) -> None:
+    with pytest.raises(RunFailed, match=why):
+        iperf3.flows(printed, "{}")
+
+
+def test_tables_of_the_controller_are_joined_and_what_is_missing_is_null() -> None:
+    def of(run: str, numbers: list[float], counts: list[int], flags: bytes) -> raw.RawColumns:
+        columns = {"x": ("f8", array("d", numbers)), "n": ("i8", array("q", counts)), "is_it": ("?", array("b", flags))}
+        return raw.RawColumns(run, {name: (kind, values.tobytes()) for name, (kind, values) in columns.items()})
+
+    first, second = of("a-0", [1.5, math.nan], [7, -(2**63)], b"\1\0"), of("b-0", [2.0], [0], b"\0")
+    assert raw.RawColumns.together([first, second]).rows() == [
+        (1.5, 7, True, "a-0"), (None, None, False, "a-0"), (2.0, 0, False, "b-0"),
+    ]  # fmt: skip
+    assert first.bytes == 2 * 8 + 2 * 8 + 2
+
+
+def test_between_the_timeslices_of_each_sender_and_at_the_ends_of_the_run_it_is_off_its_cpu() -> None:
+    ms = 1_000_000
+    two = raw.RawTimeslices("a-0", 100 * ms, {1: [(0, 10 * ms), (40 * ms, 50 * ms)], 2: [(5 * ms, 100 * ms)]})
+    never = raw.RawTimeslices("b-0", 60 * ms, {1: []})
+    rows = raw.RawTimeslices.together([two, never]).select("run", "sender", "kind", "start_s", "duration_ms").rows()
+    assert rows == [
+        ("a-0", 1, "timeslice", 0.0, 10.0), ("a-0", 1, "off", 0.01, 30.0), ("a-0", 1, "timeslice", 0.04, 10.0),
+        ("a-0", 1, "off", 0.05, 50.0), ("a-0", 2, "off", 0.0, 5.0), ("a-0", 2, "timeslice", 0.005, 95.0),
+        ("b-0", 1, "off", 0.0, 60.0),
+    ]  # fmt: skip
