@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from brobust import files
 from brobust.contention import recordings
 from brobust.dataset import Dataset, Measured
 from brobust.dataset import recordings as recorded
@@ -108,7 +109,7 @@ def test_a_thread_is_named_after_the_last_hash_unless_a_file_has_the_whole_name(
         ("start_s,duration_ms\ninf,5\n", "no number"),
         ("start_s,duration_ms\n1e300,5\n", "more than 1e"),
         ("start_s,duration_ms\n-1,1\n", "no off-time"),
-        ("start_s,duration_ms\n0,10\n0.005,10\n", "overlap, at 0 s and 0.005 s"),
+        ("start_s,duration_ms\n1,10\n1.005,10\n", "overlap, at 1 s and 1.005 s"),
     ],
 )
 def test_another_file_is_refused_in_one_line(tmp_path: Path, text: str | None, words: str) -> None:
@@ -119,6 +120,20 @@ def test_another_file_is_refused_in_one_line(tmp_path: Path, text: str | None, w
         recordings.offtimes(str(file))
     assert str(refusal.value).startswith("replay: ")
     assert "\n" not in str(refusal.value)
+
+
+def test_a_recording_of_more_rows_than_are_read_is_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"thread": 7, "vcpu": 0, "kind": "off", "duration_ms": 2.0}
+    file = tmp_path / "long.parquet"
+    pl.DataFrame([{**row, "start_s": float(second)} for second in range(3)]).write_parquet(file)
+    monkeypatch.setattr(files, "MAX_RECORDING_ROWS", 3)
+    assert len(recordings.offtimes(str(file))) == recorded.read(file).intervals.height == 3
+    monkeypatch.setattr(files, "MAX_RECORDING_ROWS", 2)
+    for read in (recordings.offtimes, lambda name: recorded.read(Path(name))):
+        with pytest.raises(BadInput, match="has more than 2 rows; give a shorter recording"):
+            read(str(file))
 
 
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:

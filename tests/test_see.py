@@ -27,7 +27,7 @@ import brobust
 import made_up
 from brobust import api
 from brobust.analysis import departures
-from brobust.analysis.explain import Explanation, _rounds, bandwidths
+from brobust.analysis.explain import Collapse, Explanation, Missed, _rounds, bandwidths
 from brobust.api import Result
 from brobust.cli import main
 from brobust.dataset import Dataset, Measured, OneRun, captures, find, recordings
@@ -624,6 +624,65 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
     assert explanation.sentences(fast)[0].endswith("carried 1230 Mbit/s on a path that has room for 1910.")
     together = dataclasses.replace(tried, causes=["cpu", "buffer"])
     assert f"The cause is {both} together, since" in explanation.sentences(together)[1]
+
+
+@pytest.mark.parametrize(
+    ("cause", "sign", "said"),
+    [
+        ("link", {"part": 1.004}, "the path itself: it is 100% full in the run's second half, and 90% counts as full."),
+        ("application", {"limited": 0.6}, ": 60% of the delivery rate samples were application-limited."),
+        ("application", {"idle": 0.3}, "the application: nothing was in flight for 30% of the second half."),
+        ("application", {"written_mbps": 5.0}, "the application: it writes 5 Mbit/s, and these arrive."),
+        ("window", {"full": 0.8, "window_bytes": 61440}, ": 80% of the data packets went up to the end of a window of"),
+        ("receiver", {"share": 0.1}, "the receiver's CPU: it has its CPU for 10% of the time, and ACKs wait for it."),
+        ("work", {"busy": 0.95}, "the work of sending, for the sender's CPU: it was busy for 95% of the run."),
+        ("loss", {"packets": 12.4, "part": 0.0123}, ": the path lost 12 packets, 1.23%, although there was room."),
+        ("buffer", {"packets": 1, "bytes": None, "bdp": None}, ": 1 packet found that of one of the two full."),
+        ("cross", {"load": 0.2}, "the cross traffic: it offers 20% of the bandwidth."),
+    ],
+)
+def test_a_cause_is_said_with_what_shows_it(cause: str, sign: dict[str, Any], said: str) -> None:
+    found = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, {cause: sign}, [], [cause])
+    assert explanation.sentences(found)[1].startswith("The cause is ") and said in explanation.sentences(found)[1]
+    nothing = dataclasses.replace(found, signs={}, causes=[])
+    assert explanation.sentences(nothing)[1].startswith("The data shows no cause: nothing that was recorded")
+
+
+@pytest.mark.parametrize(
+    ("pacing", "made_up_ms", "oracle_mbps", "said"),
+    [
+        (
+            "kernel",
+            2.5,
+            17.0,
+            ["of which Linux makes up for at most 2.5 ms (half a gap).", "carries more than 17 Mbit"],
+        ),
+        ("kept lag=5ms", 5.0, 17.18, ["of which the kept schedule makes up for at most 5 ms.", "no sender carries mo"]),
+        ("linux-4.14", 0.0, 17.2, ["of which pacing as in Linux 4.14 makes up for nothing.", "are not the limit: the"]),
+        (
+            "draft",
+            0.0,
+            19.0,
+            ["of which pacing as in the draft makes up for nothing.", "best possible sender carries 19"],
+        ),
+    ],
+)
+def test_how_the_cpu_slows_a_flow_down_is_said_where_it_is_the_cause(
+    pacing: str, made_up_ms: float, oracle_mbps: float, said: list[str]
+) -> None:
+    signs: dict[str, dict[str, Any]] = {"cpu": {"share": 0.5, "on_ms": 10.0, "off_ms": 10.0}, "cross": {"load": 0.2}}
+    missed = Missed(0.5, 9.0, 20, 15, 8.0, made_up_ms, pacing)
+    fell = Collapse(18.0, 1.0, 4.5, 2.5, 40)
+    more = {"oracle_mbps": oracle_mbps, "missed": missed, "collapse": fell, "pacing_rate_mbps": 4.6}
+    found = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, signs, [], ["cpu"], **more)
+    first, second, third, last = explanation.sentences(found)[2:]
+    departures = "missed at 0.5000 s, by 9 ms; 15 of 20 off-times had one, 8 ms late in the mean, " + said[0]
+    assert departures in first and said[1] in third
+    assert second.endswith("followed: from 18 Mbit/s at 1.00 s to 4.5 in 40 round trips (1.5 s).")
+    assert last == "What limits it now is its own pacing rate, 4.6 Mbit/s in the median."
+    assert explanation.sentences(dataclasses.replace(found, causes=["cross"]))[2:] == [last]
+    full = dataclasses.replace(found, causes=["link"], signs={"link": {"part": 1.0}})
+    assert explanation.sentences(full)[2:] == []
 
 
 @pytest.mark.virtual
