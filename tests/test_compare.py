@@ -48,6 +48,7 @@ def test_what_differs_beyond_noise_is_told_from_what_does_not(tmp_path: Path) ->
     verdicts = {cell.cell["share"]: cell.verdict for cell in compare.compare(first, second).cells}
     assert verdicts == {1.0: compare.SAME, 0.5: compare.BETTER, 0.25: compare.WORSE}
     cell = next(cell for cell in compare.compare(first, second).cells if cell.cell["share"] == 0.5)
+    assert (cell.first, cell.second, cell.runs) == (5.2, 17.0, (5, 5)), "medians"
     assert cell.low is not None and cell.high is not None and 10 < cell.low < cell.second - cell.first < cell.high < 13
 
 

@@ -287,7 +287,7 @@ async def test_a_line_has_the_colour_of_the_socket_that_is_on_it_now() -> None:
                 cells = table.get_row_at(row)
                 style = text.socket_style({"cause": cells[0].plain})
                 assert {cell.style for cell in cells} == {style}, cells[0].plain
-    assert text.socket_style(_flow(1, CPU_LIMITED)) == "bold red"
+    assert [text.socket_style(_flow(1, cause)) for cause in (CPU_LIMITED, "throttled")] == ["bold red", "red"]
 
 
 @in_a_loop
@@ -372,6 +372,10 @@ def test_bars_fit_their_place_and_show_gaps() -> None:
         history.points.extend(points)
         drawn = [str(cell) for cell in text.history_lines(history, width).columns[1].cells]
         assert len(drawn[0]) <= max(width - 36, 2), width
+        assert drawn[3].startswith({80: "3 sweeps per bar", 200: "one sweep per bar"}.get(width, "")), width
+    history.points.append(Point(points[-1].sweep + 1, 4.0, 2.0, 0.5))
+    drawn = [str(cell)[-1] for cell in text.history_lines(history, 200).columns[1].cells]
+    assert drawn[:3] == ["█", "█", "▅"], "a deficit is drawn on a scale to 100 %, others to their maximum"
 
 
 @in_a_loop

@@ -146,10 +146,6 @@ def socket_style(flow: Flow) -> str:
     return "dim" if flow["cause"] in ("app-limited", "undecided") else ""
 
 
-def number_of_sockets(number: int) -> str:
-    return f"{number} {'socket' if number == 1 else 'sockets'}"
-
-
 def summary(followed: Followed) -> Text:
     """Return the lines above the table: the host, the number of sockets by cause, and what could not be read."""
     sweep = followed.sweep
@@ -170,7 +166,7 @@ def summary(followed: Followed) -> Text:
         Text.assemble(
             (" PAUSED " if followed.is_paused else "", "bold reverse yellow"),
             " " if followed.is_paused else "",
-            f"{clock}  {number_of_sockets(sweep['sockets'])}: {causes or 'none'}",
+            f"{clock}  {show_count(sweep['sockets'], 'socket')}: {causes or 'none'}",
         ),
         Text(f"host: {shares}"),
     ]

@@ -24,6 +24,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
+from brobust.units import show_count
 from brobust.watch import MEANINGS, Flow, Sweep
 from brobust.watch import text as in_text
 from brobust.watch.history import ORDERS, Followed, Key, key_of
@@ -175,7 +176,7 @@ class Flows(Shown):
         self.table.place(self.order.sort(chosen, self.is_reversed), self.size.width)
         first = self.order.first_if_reversed if self.is_reversed else self.order.first
         sockets = self.followed.sweep["sockets"] if self.followed.sweep else 0
-        caption = f"{len(chosen)} of {in_text.number_of_sockets(sockets)}, by {self.order.name}, {first}"
+        caption = f"{len(chosen)} of {show_count(sockets, 'socket')}, by {self.order.name}, {first}"
         if typed:
             caption += f", with {typed!r}"
         self.caption.update(Text(caption, style="dim"))
