@@ -212,7 +212,9 @@ def test_the_dashboard_asks_for_what_is_exposed() -> None:
     assert variables == ["datasource", "cluster", "instance", "namespace", "pod"]
     for panel in board["panels"]:
         for target in panel.get("targets", []):
-            for selector in re.findall(r"brobust_\w+\{([^}]*)\}", target["expr"]):
+            selectors = re.findall(r"brobust_\w+\{([^}]*)\}", target["expr"])
+            assert len(selectors) == len(re.findall(r"\bbrobust_\w+", target["expr"])) > 0, target["expr"]
+            for selector in selectors:
                 chosen = ["cluster", "instance"] + ["namespace", "pod"] * ("_pod_" in target["expr"])
                 assert all(f'{name}=~"${name}"' in selector for name in chosen), target["expr"]
 
@@ -230,13 +232,15 @@ def test_the_rules_ask_for_what_is_exposed_and_what_they_record() -> None:
         causes = {text for found in re.findall(r'cause!?[=~]+"([^"]+)"', rule["expr"]) for text in found.split("|")}
         assert causes <= {*CAUSES}
     page = (HERE / "docs/watch-service.md").read_text()
-    assert all(f"`{name}`" in page for name in recorded)
+    assert recorded and all(f"`{name}`" in page for name in recorded)
 
 
 def test_every_alert_links_to_a_paragraph_of_the_runbook_and_is_tested() -> None:
     runbook = (HERE / "docs/watch-service.md").read_text().partition("\n## Runbook\n")[2]
     tested = (RULES.parent / "brobust-rules-test.yaml").read_text()
-    for alert in (rule for rule in _rules() if "alert" in rule):
+    alerts = [rule for rule in _rules() if "alert" in rule]
+    assert runbook.count("\n### ") == len(alerts) > 0
+    for alert in alerts:
         name = alert["alert"]
         assert alert["annotations"]["runbook_url"] == f"https://brobust.invalid/watch-service.html#{name.lower()}"
         assert f"### {name}\n" in runbook and "- exp_labels" in tested.partition(f"alertname: {name}\n")[2][:60]
