@@ -616,6 +616,11 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
     }  # fmt: skip
     cpu = "the CPU that is taken from the sender (it was there for 50% of the time, 10 ms on and 10 ms off in the mean)"
     both = f"{cpu} and the bottleneck's buffer (56 packets found its 25 kB, 1 BDP, full)"
+    three = {**signs, "cross": {"load": 0.2}}
+    said = explanation.sentences(Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, three, []))[1]
+    assert (
+        said.endswith(" BDP, full) and the cross traffic (it offers 20% of the bandwidth).") and "ms off), the" in said
+    )
     untried = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, signs, [])
     tried = dataclasses.replace(untried, tried={"--share 1": 5.1, "--buffer 100000B": 5.0})
     assert explanation.sentences(untried)[1] == f"The data does not decide between {both}."

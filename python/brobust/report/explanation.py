@@ -53,7 +53,7 @@ def _of_all(part: float) -> str:
 def _cause(found: Explanation) -> str:
     # Each cause with what shows it, as the part of a sentence.
     shown = {name: f"{NAMES[name]} ({SHOWN[name](sign)})" for name, sign in found.signs.items()}
-    if not shown and not found.causes:
+    if not shown:
         return "The data shows no cause: there is no sign of any that has a rule (docs/see.md)."
     if not found.causes and found.tried:
         faster = f"carries {GAIN:g} times as much" if found.requests is None else f"answers {GAIN:g} times as fast"
