@@ -216,7 +216,7 @@ fn cause_of(evidence: &Evidence, cpu: Cpu) -> Cause {
     if is_throttled && busy < MAJORITY_SHARE {
         return Cause::Throttled;
     }
-    let is_limit = |share: Option<f64>| share.is_some_and(|share| share > LIMITED_SHARE * busy && share > 0.0);
+    let is_limit = |share: Option<f64>| share.is_some_and(|share| share > LIMITED_SHARE * busy);
     if is_limit(evidence.rwnd_limited_share) {
         return Cause::RwndLimited;
     }
@@ -367,6 +367,13 @@ mod tests {
             }
         };
         assert_eq!(cause(seldom), Cause::NetworkLimited);
+        // It could send in three of ten samples, which is not one of three; or in four.
+        for (number, expected) in [(3, Cause::Undecided), (4, Cause::CpuLimited)] {
+            let draining_after = |at: u64, sample: &mut Sample| {
+                (sample.is_draining, sample.inflight_bytes) = (at > number, 5_000);
+            };
+            assert_eq!(cause(draining_after), expected, "{number}");
+        }
         let flagged = |_, sample: &mut Sample| (sample.is_app_limited, sample.inflight_bytes) = (true, 5_000);
         assert_eq!(cause(flagged), Cause::AppLimited);
         let recovering = |_, sample: &mut Sample| (sample.is_recovering, sample.inflight_bytes) = (true, 5_000);

@@ -123,11 +123,101 @@ fn is_draining(bbr: &BbrInfo) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use brobust_sockdiag::SocketKey;
+
     use super::*;
+
+    type Change = fn(&mut TcpInfo, &mut BbrInfo);
 
     #[test]
     fn draining_modes_have_the_numbers_of_c() {
         let names = ["CC_MODE_DRAIN", "CC_MODE_PROBE_RTT", "CC_MODE_PROBE_BW_DOWN"];
         assert_eq!(brobust_layout::headers::CC.values(&names), DRAINING_MODES.map(u64::from));
+    }
+
+    /// A sample of a socket of BBR with room for 4 of 24 packets of 1000 bytes, 1 MB/s and a minimum RTT of 10 ms; the
+    /// stack's own are 500 kB/s and 40 ms.
+    fn sample(change: impl Fn(&mut TcpInfo, &mut BbrInfo)) -> Sample {
+        Sample::of(&socket(change)).expect("a sample")
+    }
+
+    fn socket(change: impl Fn(&mut TcpInfo, &mut BbrInfo)) -> Socket {
+        let end = "127.0.0.1:1".parse().unwrap();
+        let mut tcp = TcpInfo {
+            snd_mss_bytes: Some(1_000),
+            unacked_packets: Some(20),
+            sacked_packets: Some(0),
+            lost_packets: Some(0),
+            retrans_packets: Some(0),
+            cwnd_packets: Some(24),
+            bytes_acked: Some(1),
+            notsent_bytes: Some(1),
+            delivery_rate_bytes_per_s: Some(500_000),
+            min_rtt_us: Some(40_000),
+            ..TcpInfo::default()
+        };
+        let mut bbr = BbrInfo {
+            bandwidth_bytes_per_s: 1_000_000,
+            min_rtt_us: Some(10_000),
+            pacing_gain_x256: 256,
+            cwnd_gain_x256: 512,
+            ..BbrInfo::default()
+        };
+        change(&mut tcp, &mut bbr);
+        Socket {
+            key: SocketKey { local: end, remote: end, interface: 0, cookie: [1; 8] },
+            time_ns: 0,
+            uid: 0,
+            cgroup_id: None,
+            congestion_control: None,
+            tcp,
+            bbr: Some(bbr),
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_is_compared_with_bbrs_own_bdp_or_else_with_the_stacks() {
+        let own = sample(|_, _| ());
+        assert_eq!((own.inflight_bytes, own.cwnd_bytes, own.min_rtt_us), (20_000, 24_000, Some(10_000)));
+        assert_eq!((own.bdp, own.inflight_bdp()), (Some((10_000, BdpSource::Bbr)), Some(2.0)));
+        let stacks = Some((20_000, BdpSource::DeliveryRate));
+        let without = Sample::of(&Socket { bbr: None, ..socket(|_, _| ()) }).expect("a sample");
+        assert_eq!((without.bdp, without.min_rtt_us), (stacks, Some(40_000)));
+        assert_eq!(sample(|_, bbr| bbr.bandwidth_bytes_per_s = 0).bdp, stacks, "BBR has no estimate yet");
+        let nothing = |tcp: &mut TcpInfo, bbr: &mut BbrInfo| {
+            (tcp.delivery_rate_bytes_per_s, bbr.bandwidth_bytes_per_s) = (Some(0), 0);
+        };
+        assert_eq!((sample(nothing).bdp, sample(nothing).inflight_bdp()), (None, None));
+        assert_eq!(Sample::of(&socket(|tcp, _| tcp.snd_mss_bytes = None)), None);
+    }
+
+    #[test]
+    fn a_deficit_means_something_where_data_waits_and_only_the_sender_could_be_why() {
+        let changes: [(&str, bool, Change); 13] = [
+            ("nothing else", true, |_, _| ()),
+            ("no data", false, |tcp, _| tcp.notsent_bytes = Some(0)),
+            ("seven eighths of cwnd", false, |tcp, _| tcp.unacked_packets = Some(21)),
+            ("recovery", false, |tcp, _| tcp.ca_state = Some(3)),
+            ("CWR", true, |tcp, _| tcp.ca_state = Some(2)),
+            ("the application", false, |tcp, _| tcp.delivery_rate_app_limited = Some(true)),
+            ("a gain below 1", false, |_, bbr| bbr.pacing_gain_x256 = 255),
+            ("PROBE_RTT of the kernel's own", false, |_, bbr| bbr.cwnd_gain_x256 = 256),
+            ("a cwnd gain of 1 in PROBE_BW", true, |_, bbr| (bbr.mode, bbr.cwnd_gain_x256) = (Some(2), 256)),
+            ("DRAIN", false, |_, bbr| bbr.mode = Some(1)),
+            ("PROBE_RTT", false, |_, bbr| bbr.mode = Some(3)),
+            ("PROBE_BW_DOWN", false, |_, bbr| bbr.mode = Some(5)),
+            ("a mode that drains, by its gain", false, |_, bbr| (bbr.mode, bbr.pacing_gain_x256) = (Some(2), 255)),
+        ];
+        for (what, could_send, change) in changes {
+            assert_eq!(sample(change).could_send(), could_send, "{what}");
+        }
+        assert!(sample(|tcp, _| (tcp.notsent_bytes, tcp.unacked_packets) = (Some(0), Some(21))).has_data());
+        assert!(!sample(|tcp, _| (tcp.notsent_bytes, tcp.unacked_packets) = (Some(0), Some(20))).has_data());
+    }
+
+    #[test]
+    fn bbr_starts_while_it_paces_faster_than_it_ever_probes() {
+        assert!(!sample(|_, bbr| bbr.pacing_gain_x256 = 320).is_starting);
+        assert!(sample(|_, bbr| bbr.pacing_gain_x256 = 321).is_starting);
     }
 }

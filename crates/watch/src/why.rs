@@ -59,6 +59,13 @@ mod tests {
         let full = said(HostLoad { busiest_share: Some(0.97), ..CALM });
         assert!(full.contains("busy (97%)") && !full.contains("taken away"), "{full}");
         assert!(said(CALM).contains("was available"));
+        for (least, less, says) in [
+            (HostLoad { steal_share: Some(0.01), ..CALM }, HostLoad { steal_share: Some(0.0099), ..CALM }, "steal"),
+            (HostLoad { late_share: Some(0.1), ..CALM }, HostLoad { late_share: Some(0.099), ..CALM }, "were late"),
+            (HostLoad { busiest_share: Some(0.9), ..CALM }, HostLoad { busiest_share: Some(0.89), ..CALM }, "is busy"),
+        ] {
+            assert!(said(least).contains(says) && said(less).contains("was available"), "{says}");
+        }
         let unread = said(HostLoad { steal_share: None, busiest_share: None, ..CALM });
         assert!(unread.contains("could not be read"), "{unread}");
     }
