@@ -618,9 +618,7 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
     both = f"{cpu} and the bottleneck's buffer (56 packets found its 25 kB, 1 BDP, full)"
     three = {**signs, "cross": {"load": 0.2}}
     said = explanation.sentences(Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, three, []))[1]
-    assert (
-        said.endswith(" BDP, full) and the cross traffic (it offers 20% of the bandwidth).") and "ms off), the" in said
-    )
+    assert said.endswith(" BDP, full) and the cross traffic (it offers 20% of the bandwidth).") and "mean), the" in said
     untried = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, signs, [])
     tried = dataclasses.replace(untried, tried={"--share 1": 5.1, "--buffer 100000B": 5.0})
     assert explanation.sentences(untried)[1] == f"The data does not decide between {both}."
@@ -634,7 +632,11 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
 @pytest.mark.parametrize(
     ("cause", "sign", "said"),
     [
-        ("link", {"part": 1.004}, "the path itself: it is 100% full in the run's second half, and 90% counts as full."),
+        (
+            "link",
+            {"part": 1.004},
+            "the path itself: it is 100% full in the second half of the flow's time, and 90% counts",
+        ),
         ("application", {"limited": 0.6}, ": 60% of the delivery rate samples were application-limited."),
         ("application", {"idle": 0.3}, "the application: nothing was in flight for 30% of the second half."),
         ("application", {"written_mbps": 5.0}, "the application: it writes 5 Mbit/s, and these arrive."),
@@ -650,7 +652,7 @@ def test_a_cause_is_said_with_what_shows_it(cause: str, sign: dict[str, Any], sa
     found = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, {cause: sign}, [], [cause])
     assert explanation.sentences(found)[1].startswith("The cause is ") and said in explanation.sentences(found)[1]
     nothing = dataclasses.replace(found, signs={}, causes=[])
-    assert explanation.sentences(nothing)[1].startswith("The data shows no cause: nothing that was recorded")
+    assert explanation.sentences(nothing)[1].startswith("The data shows no cause: there is no sign of any")
 
 
 @pytest.mark.parametrize(

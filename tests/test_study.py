@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -481,7 +482,7 @@ def test_bars_have_the_unit_of_their_axis_and_say_of_how_many_runs_they_are(tmp_
     cells = ["100% CPU", "50% CPU, 10 ms slices", "50% CPU, 5 ms slices"]  # from below; none is pooled
     assert names == [f"{cc}, {cell}" for cc in ("bbr", "cubic") for cell in cells]
     assert canvas.axes[0].get_xlabel().endswith("[%]")
-    assert "Bars: median of n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs, lines: its 95" in caption
+    assert "Bars: median of n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs, lines: from the least run" in caption
 
 
 def test_a_caption_begins_with_the_backend_where_every_path_is_another() -> None:
