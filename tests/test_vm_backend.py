@@ -71,7 +71,7 @@ def test_a_full_disk_is_not_remembered_as_a_kvm_that_does_not_work(monkeypatch: 
     monkeypatch.setattr(image, "build", build)
     monkeypatch.setattr(accelerator, "choose", lambda *_: pytest.fail("it tries to boot what could not be made"))
     with pytest.raises(WriteFailed, match="no room is left; make room"):
-        VmBackend(cast(Session, None), print)._booted("debian-6.12", "auto")
+        VmBackend(cast(Session, None), print)._booted("debian-6.12", "auto", 1)
 
 
 @pytest.fixture
