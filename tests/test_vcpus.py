@@ -192,3 +192,13 @@ def test_a_run_of_several_vcpus_says_so_in_a_line() -> None:
         .scenario.describe()
         .endswith("50% CPU in 10ms slices (virtual), 2 vCPUs")
     )
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("phase", ["in", "out"])
+def test_work_that_has_a_price_may_end_beyond_the_timeslice_of_a_vcpu(phase: str) -> None:
+    """The packet that fell due in that timeslice waits for the next; the kernel asked for it for ever."""
+    contention = {"share": 0.8, "timeslice": "20ms", "vcpus": 2, "phase": phase}
+    path, cpu = {"bandwidth": "20mbit"}, {"frequency": "50MHz"}
+    run = brobust.run({"path": path, "contention": contention, "cpu": cpu, "duration": "1s"})
+    assert 0 < run.runs["throughput_mbps"][0] < 20

@@ -58,18 +58,26 @@ static u64 in_window(u64 t)
 	return first_within(brobust->window, brobust->windows, &first, t);
 }
 
-/* Return the earliest time from `t` on at which a vCPU may run, or `t` itself if that is when any may: the clock
- * then moves there by itself, and what has waited until then happens in the order in which it fell due. */
-u64 brobust_vcpu_from(u32 vcpu, u64 t)
+static u64 vcpu_from(u32 vcpu, u64 t)
 {
 	static u32 first[BROBUST_VCPUS];
 	const struct brobust_vcpu *this = &brobust->vcpu[vcpu];
-	u64 from;
+	u64 from = first_within(this->window, this->windows, &first[vcpu], t);
+
+	return from == in_window(t) ? t : from;
+}
+
+/* Return the earliest time from `t` on at which a vCPU may run, or `t` itself if that is when any may: the clock
+ * then moves there by itself, and what has waited until then happens in the order in which it fell due. Work that
+ * has a price may have moved the clock beyond a timeslice in which something fell due: it waits for the next. */
+u64 brobust_vcpu_from(u32 vcpu, u64 t)
+{
+	u64 now = brobust_now(), from;
 
 	if (brobust->vcpus < 2)
 		return t;
-	from = first_within(this->window, this->windows, &first[vcpu], t);
-	return from == in_window(t) ? t : from;
+	from = vcpu_from(vcpu, t);
+	return from < now && vcpu_from(vcpu, now) != now ? vcpu_from(vcpu, now) : from;
 }
 
 /* The vCPU on which a softirq works. */
