@@ -215,9 +215,17 @@ def test_the_intervals_are_those_of_scipys_bootstrap() -> None:
 
 def test_the_interval_of_three_to_five_runs_is_their_range_and_holds_the_median_as_often_as_is_said() -> None:
     draws = np.random.default_rng(5)
-    for n, part in ((3, 0.75), (4, 0.87), (5, 0.94), (RUNS_FOR_95, 0.95)):
+    for n, part in ((3, 0.75), (4, 0.88), (5, 0.94), (RUNS_FOR_95, 0.95)):
         samples = draws.normal(size=(400, n))
         ends = [confidence.of_median(sample.tolist()) for sample in samples]
         is_range = [found == pytest.approx((min(each), max(each))) for found, each in zip(ends, samples, strict=True)]
         assert all(is_range) if n < RUNS_FOR_95 else not any(is_range)
         assert np.mean([low <= 0 <= high for low, high in filter(None, ends)]) == pytest.approx(part, abs=0.04)
+
+
+def test_cells_that_are_the_same_differ_by_chance_as_often_as_is_said() -> None:
+    draws = np.random.default_rng(5)
+    for n, part in ((3, 1 / 10), (5, 1 / 30)):
+        pairs = (confidence.of_difference(*draws.normal(size=(2, n)).tolist()) for _ in range(600))
+        differ = [not low <= 0 <= high for low, high in filter(None, pairs)]
+        assert len(differ) == 600 and np.mean(differ) == pytest.approx(part, abs=0.02)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -225,9 +226,7 @@ class _Facts:
         return Explanation(
             row["run"], row["flow"], row["cc"], self.run.runs.height, row["throughput_mbps"],
             self.possible_mbps(row["start_s"]) + self.burst_mbps, self.parts()[0], signs, unseen, causes,
-            self.oracle_mbps, self.missed(),
-            self.collapse(), self.full_window_packets(),
-            self.limiting_rate_mbps(),
+            self.oracle_mbps, self.missed(), self.collapse(), self.full_window_packets(), self.limiting_rate_mbps(),
             requests=row["requests"], request_ms=row["request_median_ms"],
             bandwidth_changes=self.bandwidth_mbps is None, backend=row["backend"], is_of_udp=self.is_of_udp,
         )  # fmt: skip
@@ -298,7 +297,7 @@ class _Facts:
         total: float = sum(end - begin for begin, end in waited.iter_rows())
         return (total - float(without_cpu)) / float(self.end_s - self.half_s)
 
-    @property
+    @cached_property
     def timeslices(self) -> list[tuple[float, float]]:
         """When the flow's sender had its CPU, s."""
         return departures.timeslices(self.run, self.row["sender"])
@@ -330,7 +329,7 @@ class _Facts:
         link = self.bandwidth_mbps, row["buffer_bytes"], row["start_s"], self.end_s
         return oracle.carried_mbps(self.timeslices, *link, ip_version=row["ip_version"])
 
-    @property
+    @cached_property
     def full_window(self) -> float | None:
         """The part of the second half in which the congestion window was near full, of the time in which the sender had
         its CPU; where packets were not recorded with every ACK, of the samples. None: it is not known."""

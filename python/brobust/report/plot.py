@@ -453,7 +453,7 @@ RUNS_FOR_95 = 6
 
 def _of_medians(n: str, runs: Sequence[int], medians: str, intervals: str) -> str:
     """Return what medians of so many runs a cell are drawn as: there is no interval of fewer than three. That of three
-    to five is their range, which holds the true median in 75, 87 and 94 % of cases only (1 - 2^(1-n))."""
+    to five is their range, which holds the true median in 75, 88 and 94 % of cases only (1 - 2^(1-n))."""
     if max(runs) == 1:
         return f"{medians}: one run each, {n}"
     if max(runs) < confidence.MIN_RUNS:
