@@ -291,6 +291,14 @@ def test_an_option_with_a_prompt_is_left_to_the_configuration(tree: Path) -> Non
     assert kconfig.read_text() == asking
 
 
+def test_a_log_is_kept_if_any_program_has_said_something(log: toolchain.Log, tmp_path: Path) -> None:
+    log.keep(tmp_path / "kept.log")
+    assert not (tmp_path / "kept.log").exists()
+    log.write("said\n")
+    log.keep(tmp_path / "kept.log")
+    assert (tmp_path / "kept.log").read_text() == "said\n"
+
+
 def test_a_patch_that_does_not_fit_is_refused_by_its_name_and_place(tree: Path, ours: Path, log: toolchain.Log) -> None:
     (ours / "patches/0002-more.patch").write_text(
         "--- a/init/main.c\n+++ b/init/main.c\n@@ -1,3 +1,3 @@\n four\n-five\n+6\n six\n"

@@ -140,6 +140,7 @@ class Log:
                     self.last_line()).strip()  # fmt: skip
 
     def keep(self, path: Path) -> None:
-        """Copy the log to a file that outlives the build."""
+        """Copy the log to a file that outlives the build, if any program has said something."""
         self._file.flush()
-        shutil.copy(self.path, path)
+        if self.path.stat().st_size:
+            shutil.copy(self.path, path)
