@@ -105,11 +105,27 @@ class Watched:
             if followed.sweep is sweep or sweep in followed.waiting:
                 break
             await self.pilot.pause(0.01)
-        await self.pilot.pause()
+        await self.settled()
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
-        await self.pilot.pause()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until the screen has its footer and has stayed the same for some pauses.
+
+        Pilot.pause() waits until the process uses little of the CPU. On a busy machine it also uses little when the
+        CPU is another's, and the footer is only made after the screen was first drawn.
+        """
+        last, same = "", 0
+        for _ in range(1000):
+            await self.pilot.pause(0.01)
+            text = self.text()
+            same = same + 1 if text == last and self.view.screen.query("FooterKey") else 0
+            last = text
+            if same == 3:
+                return
+        raise AssertionError(f"the screen did not settle:\n{last}")
 
     def screen(self) -> list[str]:
         """Return the lines of the screen."""
@@ -166,7 +182,7 @@ async def test_a_terminal_of_80_columns_shows_what_matters() -> None:
             assert key in screen[-1], key
 
         await watched.pilot.resize_terminal(140, 40)
-        await watched.pilot.pause()
+        await watched.settled()
         (heading,) = [line for line in watched.screen() if line.startswith("cause")]
         assert heading.split()[-2:] == ["from", "to"]
         assert "203.0.113.2:5201 (web)" in watched.text() and "192.0.2.1:40002" in watched.text()
@@ -265,7 +281,7 @@ async def test_the_cursor_stays_on_its_socket() -> None:
         await watched.press("s", "s", "r")
         assert under() == "203.0.113.2:5201"
         await watched.pilot.resize_terminal(140, 24)
-        await watched.pilot.pause()
+        await watched.settled()
         assert under() == "203.0.113.2:5201"
         # When the socket disappears, the cursor keeps its line; when it returns, the cursor follows it.
         await watched.sweep(_sweep(4, _flow(1), _flow(3)))
