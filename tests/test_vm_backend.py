@@ -18,6 +18,7 @@ from brobust.errors import GuestDied, MissingSupport, RunFailed, WriteFailed
 from brobust.host import cpus
 from brobust.host.session import Session
 from brobust.kernels.virtual import VirtualKernel
+from brobust.kernels.vm import Kernel
 from brobust.scenario import Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
@@ -72,6 +73,22 @@ def test_a_full_disk_is_not_remembered_as_a_kvm_that_does_not_work(monkeypatch: 
     monkeypatch.setattr(accelerator, "choose", lambda *_: pytest.fail("it tries to boot what could not be made"))
     with pytest.raises(WriteFailed, match="no room is left; make room"):
         VmBackend(cast(Session, None), print)._booted("debian-6.12", "auto", 1)
+
+
+def test_that_kvm_works_is_believed_until_the_host_boots_again_and_that_it_does_not_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    probes = iter([accelerator.Probe(False, "the host was busy"), accelerator.Probe(True, "a guest booted")])
+    monkeypatch.setattr(accelerator, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(accelerator, "probe_kvm", lambda *_: next(probes))
+    kernel, session = cast(Kernel, SimpleNamespace(release="6.12.1")), cast(Session, None)
+    for _ in range(2):
+        assert accelerator.choose("auto", kernel, session) == ("tcg", "KVM does not work here: the host was busy")
+    (note,) = (tmp_path / "kvm").iterdir()
+    for _ in range(2):
+        an_hour_ago = note.stat().st_mtime - 3601
+        os.utime(note, (an_hour_ago, an_hour_ago))
+        assert accelerator.choose("auto", kernel, session) == ("kvm", "a guest booted")
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from brobust.testbed import image
 from brobust.testbed.qemu import QEMU, Guest, GuestConfig
 
 KVM_BOOT_SECONDS = 10.0
+BELIEVE_FAILURE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ def probe_kvm(kernel: Kernel, session: Session) -> Probe:
 
 
 def choose(wanted: str, kernel: Kernel, session: Session) -> tuple[str, str]:
-    """Return the accelerator to use, and why. The result of a probe is kept until the host boots again."""
+    """Return the accelerator to use, and why. That KVM works is remembered until the host boots again; that it does not
+    only for an hour, since a busy host, too, may not boot a guest in time."""
     if wanted == "tcg":
         return "tcg", "as requested"
     verdict = _remembered(kernel, session)
@@ -57,9 +61,10 @@ def choose(wanted: str, kernel: Kernel, session: Session) -> tuple[str, str]:
 def _remembered(kernel: Kernel, session: Session) -> Probe:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     note = cache_directory() / "kvm" / f"{boot}-{kernel.release}"
-    if note.exists():
+    with contextlib.suppress(FileNotFoundError):
         word, _, reason = note.read_text().partition(" ")
-        return Probe(word == "works", reason)
+        if word == "works" or time.time() - note.stat().st_mtime < BELIEVE_FAILURE_SECONDS:
+            return Probe(word == "works", reason)
     verdict = probe_kvm(kernel, session)
     note.parent.mkdir(parents=True, exist_ok=True)
     files.write(note, f"{'works' if verdict.works else 'fails'} {verdict.reason}")

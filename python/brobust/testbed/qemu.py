@@ -123,8 +123,8 @@ class Guest:
         self.vcpu_threads = self._find_vcpus(self.process.pid)
         if len(self.vcpu_threads) != self.config.vcpus:
             raise MissingSupport(
-                f"QEMU runs the {self.config.vcpus} vCPUs of the {self.config.name} guest in "
-                f"{len(self.vcpu_threads)} thread(s), so that not each can be held; give 1 vCPU"
+                f"of the {self.config.vcpus} vCPUs of the {self.config.name} guest QEMU gives "
+                f"{len(self.vcpu_threads)} a thread, so that not each can be held; give 1 vCPU"
             )
 
     def died(self) -> bool:

@@ -461,7 +461,7 @@ mod tests {
     fn more_threads_than_the_cpus_have_room_for_are_refused() {
         check(&two_cpus(), 10 * MS, 0.9, 2).unwrap();
         let text = refused(10 * MS, 0.9, 3);
-        assert!(text.contains("3 thread(s) at 90 %"), "{text}");
+        assert!(text.contains("3 threads at 90 %"), "{text}");
         assert!(text.contains("sched_rt_runtime_us"), "{text}");
     }
 
