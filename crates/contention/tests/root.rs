@@ -449,10 +449,13 @@ fn a_thread_is_recorded_to_wait_as_long_as_the_kernel_counts() {
     let counted = counted_wait(worker.tid) - before;
     let waits = recording.intervals.iter().filter(|i| i.state == State::Waiting);
     let recorded = Duration::from_nanos(waits.map(|i| i.duration_ns).sum());
-    // A wait is counted when it ends, and some may be before the recording or after it.
+    // A wait is counted when it ends: the last one may not have ended yet. And some may be before the recording or after it.
+    let last = recording.intervals.last().filter(|i| i.state == State::Waiting);
+    let open = Duration::from_nanos(last.map_or(0, |i| i.duration_ns));
     let outside = begun.elapsed() - Duration::from_nanos(recording.end_ns - recording.start_ns);
     let turn = Duration::from_millis(50);
-    assert!(recorded <= counted + turn && counted <= recorded + outside + turn, "{recorded:?} of {counted:?}");
+    assert!(recorded <= counted + open + turn, "{recorded:?} of {counted:?}, of which {open:?} had not ended");
+    assert!(counted <= recorded + outside + turn, "{recorded:?} of {counted:?}, {outside:?} outside");
     assert!(recorded > Duration::from_millis(100), "{recorded:?}"); // it had half of the CPU at most
 }
 
@@ -536,11 +539,18 @@ fn a_thread_that_does_not_exist_cannot_be_recorded() {
 fn without_privilege_the_same_offtimes_are_seen() {
     let _alone = alone();
     let worker = Worker::spinning();
-    let _held = burner(worker.tid, last_cpu(), on_off(10 * MS, 30 * MS)).unwrap();
+    let held = burner(worker.tid, last_cpu(), on_off(10 * MS, 30 * MS)).unwrap();
     // Polls come in time however busy the machine is: what is tested is what can be read, not who may read when.
     set_real_time(0);
-    let exact = Recorder::start(&[worker.tid]).unwrap();
-    let polled = Recorder::start_unprivileged(&[worker.tid]).unwrap();
+    let reasons: Vec<String> = (0..ATTEMPTS).map_while(|_| seen_differently(worker.tid)).collect();
+    drop((held, worker)); // they keep the CPU busy
+    judge((reasons.len() == ATTEMPTS).then_some(reasons));
+}
+
+/// Records a thread in both ways for a second, and returns what differs, if that is more than noise.
+fn seen_differently(tid: Tid) -> Option<String> {
+    let exact = Recorder::start(&[tid]).unwrap();
+    let polled = Recorder::start_unprivileged(&[tid]).unwrap();
     let mut parts = polled.take().unwrap().remove(0);
     for _ in 0..4 {
         thread::sleep(Duration::from_millis(330));
@@ -550,19 +560,21 @@ fn without_privilege_the_same_offtimes_are_seen() {
     // Of the time that both have seen: between the two starts a busy machine may do something else.
     exact.intervals.retain(|i| i.start_ns >= parts.start_ns && i.start_ns + i.duration_ns <= parts.end_ns);
     let (exact, polled) = (exact.summary(None), parts.summary(None));
-    assert!((exact.effective_share - polled.effective_share).abs() < 0.04, "{exact:?}\n{polled:?}");
+    if (exact.effective_share - polled.effective_share).abs() >= 0.04 {
+        return Some(format!("shares: {exact:?}\n{polled:?}"));
+    }
     // Only of the off-times that the burner makes. Other threads take the CPU as well, for less than a millisecond each; on
     // a busy machine more often than the burner does, and such short waits are seen differently.
     let (exact, polled) = (long_offtimes(&exact), long_offtimes(&polled));
     let median_ns = |offtimes: &[(u64, u64)]| {
         let mut durations: Vec<_> = offtimes.iter().map(|(_, duration)| *duration).collect();
         durations.sort_unstable();
-        durations[durations.len() / 2] as f64
+        durations.get(durations.len() / 2).map_or(f64::NAN, |&duration| duration as f64)
     };
-    assert!((median_ns(&polled) / median_ns(&exact) - 1.0).abs() < 0.02, "{exact:?}\n{polled:?}");
     let seen = |start: u64| polled.iter().any(|(polled, _)| polled.abs_diff(start) < 3 * MS);
-    let starts = exact.iter().filter(|(start, _)| seen(*start));
-    assert!(starts.count() * 10 >= exact.len() * 8, "{exact:?}\n{polled:?}");
+    let starts = exact.iter().filter(|(start, _)| seen(*start)).count();
+    let same = (median_ns(&polled) / median_ns(&exact) - 1.0).abs() < 0.02 && starts * 10 >= exact.len() * 8;
+    (!same).then(|| format!("off-times: {exact:?}\n{polled:?}"))
 }
 
 /// Returns when the off-times of at least a millisecond began, and how long they were, ns.
