@@ -432,6 +432,12 @@ class TestRuns:
         result = run("reads_clock {receiver}")
         assert result.programs.filter(end="sender")["exit_status"].to_list() == [0]
 
+    def test_no_stop_changes_a_register(self, directory: Path) -> None:
+        """At most stops the FPU's state stays in the program's process (arch/um/brobust/ptrace.c)."""
+        compiled(directory / "keeps_registers", "keeps_registers", "-pthread")
+        result = run("keeps_registers")
+        assert result.programs.filter(end="sender")["exit_status"].to_list() == [0]
+
     @pytest.mark.parametrize(
         ("code", "words"),
         [

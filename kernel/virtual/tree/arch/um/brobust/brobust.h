@@ -247,4 +247,7 @@ void brobust_program_called(int syscall, long result,
 			    unsigned long long begun); /* called by syscall.c */
 void brobust_program_continues(void);		       /* called by ptrace.c */
 
+/* ptrace.c */
+void brobust_read_fpu(void); /* called by signal.c and programs.c */
+
 #endif

@@ -188,9 +188,21 @@ static void spend(u64 ns)
 	um_ndelay(ns);
 }
 
+/* Whether a call reads or replaces the registers of its task, other than its result, or ends the task. What a
+ * debugger does with them belongs to it. */
+static bool is_of_registers(int syscall)
+{
+	return syscall == __NR_clone || syscall == __NR_clone3 || syscall == __NR_fork ||
+	       syscall == __NR_vfork || syscall == __NR_execve || syscall == __NR_execveat ||
+	       syscall == __NR_rt_sigreturn || syscall == __NR_exit || syscall == __NR_exit_group ||
+	       current->ptrace;
+}
+
 /* A program begins a call. Return when. */
 unsigned long long brobust_program_calls(void)
 {
+	if (is_of_registers(current_pt_regs()->regs.gp[HOST_ORIG_AX]))
+		brobust_read_fpu();
 	return brobust ? brobust_now() : 0;
 }
 
