@@ -228,7 +228,7 @@ fn max_sockets() -> usize {
 }
 
 /// Returns the CPU time of this thread.
-fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     // Reading CLOCK_THREAD_CPUTIME_ID cannot fail.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
