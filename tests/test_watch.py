@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import socket
 import subprocess
+import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +128,24 @@ def test_who_stops_reading_ends_it_without_waiting_for_the_next_sweep() -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.wait(60) == 0 and process.stderr.read() == b""
+
+
+def test_who_is_asked_to_end_does_not_wait_for_a_reader_that_does_not_read() -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    # What it says of its end goes there, too.
+    with subprocess.Popen([BROBUST, "watch", "--json", *FAST], stdout=writing, stderr=writing) as process:
+        waiting = [-1, 0]
+        while waiting[-1] != waiting[-2] or waiting[-1] == 0:
+            time.sleep(1)
+            waiting.append(int.from_bytes(fcntl.ioctl(reading, termios.FIONREAD, bytes(4)), "little"))
+        process.terminate()
+        try:
+            assert process.wait(30) == 130
+        finally:
+            process.kill()
+    os.close(writing)
+    os.close(reading)
 
 
 @pytest.mark.root

@@ -1,22 +1,59 @@
-//! Lines on standard output. Each is written whole and flushed, so that the reader of a pipe gets it at once.
+//! Lines on standard output. Each is written whole and at once, so that the reader of a pipe gets it.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 
 use brobust_host::{printable, printable_json, reason, without_numbers, Refusal};
+use nix::errno::Errno;
+use nix::libc::PIPE_BUF;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::unistd;
 use serde::Serialize;
 
-use crate::Stop;
+use crate::{interrupt, Stop};
 
 /// Columns of a table have this much between them.
 const GAP: &str = "  ";
+/// So long is waited for a reader before interruptions are looked for.
+const WAIT_MS: u16 = 100;
 /// The last column of a table is wrapped at the terminal's edge, but never to less than this.
 const MIN_WIDTH: usize = 20;
 
 pub fn line(text: &str) -> Result<(), Stop> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| stop(&error))
+    whole(&format!("{text}\n"))
+}
+
+/// Writes a text as it is.
+pub fn whole(text: &str) -> Result<(), Stop> {
+    write(&mut io::stdout().lock(), text).map_err(|error| match error.kind() {
+        ErrorKind::Interrupted => Stop::Interrupted,
+        _ => stop(&error),
+    })
+}
+
+/// Writes a text whole. Where its reader does not read, Ctrl-C ends the waiting: a write that waits in the kernel goes on
+/// after a signal. The error is then of the kind `Interrupted`.
+fn write(out: &mut (impl Write + AsFd), text: &str) -> io::Result<()> {
+    out.flush()?; // what others have written before
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let mut polled = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
+        let answered = poll(&mut polled, WAIT_MS);
+        let is_ready = answered.is_ok_and(|ready| ready > 0);
+        if !is_ready && interrupt::is_interrupted() {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        if is_ready {
+            // A pipe or a terminal that is ready takes as much as this without waiting.
+            let part = rest.get(..PIPE_BUF).unwrap_or(rest);
+            match unistd::write(out.as_fd(), part) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns how a command ends that cannot write to standard output.
@@ -116,7 +153,7 @@ pub fn terminal_width() -> Option<usize> {
 /// Says something to the user that is no result.
 pub fn remark(text: &str) {
     // Not eprintln!, which panics where the terminal is gone.
-    let _ = writeln!(io::stderr(), "brobust: {}", printable(&without_numbers(text)));
+    let _ = write(&mut io::stderr().lock(), &format!("brobust: {}\n", printable(&without_numbers(text))));
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reports as text: a table that is drawn again every second on a terminal, lines into a pipe, or JSON.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use brobust_host::{printable, units};
 
@@ -74,8 +74,7 @@ impl Screen {
             text.push('\n');
         }
         self.drawn = lines.len();
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| output::stop(&error))
+        output::whole(&text)
     }
 }
 
