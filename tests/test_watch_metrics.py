@@ -292,6 +292,17 @@ def test_the_unit_runs_a_command_that_there_is(brobust: Brobust) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_service_begins_again_whoever_has_ended_it_but_systemd() -> None:
+    command = [BROBUST, "watch", "--serve", "127.0.0.1:0", *FAST]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        status = process.wait(60)
+    settings = dict(re.findall(r"^(Restart|SuccessExitStatus)=(.+)$", UNIT.read_text(), re.MULTILINE))
+    # To systemd this is no failure, since it is the same when systemd stops it.
+    assert settings == {"SuccessExitStatus": str(status), "Restart": "always"}
+
+
 def _as_nobody(capability: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
     only = "-all" if capability is None else f"-all,+{capability.removeprefix('CAP_').lower()}"
     privileges = [f"--{kind}-caps={only}" for kind in ("inh", "ambient")]
