@@ -125,6 +125,8 @@ def test_sockets_of_this_host_are_served_while_sweeps_go_on() -> None:
     assert sum(value for key, value in got.items() if key[0] == "brobust_sockets") == 1, text
     assert sum(value for key, value in got.items() if key[0] == "brobust_socket_rate_bits_per_second_gcount") == 1, text
     assert got["brobust_sweep_seconds",] > 0 and got["brobust_sweep_cpu_seconds_total",] > 0
+    of_control = sum("cc" in sample.labels for family in families(text).values() for sample in family.samples)
+    assert f"series, {of_control} for each control" in (HERE / "docs" / "watch-service.md").read_text()
 
 
 def test_a_socket_of_this_host_is_served_by_itself() -> None:
