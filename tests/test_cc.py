@@ -565,6 +565,16 @@ def test_without_privilege_nothing_is_loaded(as_nobody: Callable[..., subprocess
 
 
 @needs_kernel
+@pytest.mark.root
+@pytest.mark.parametrize("verb", ["load", "programs"])
+def test_root_without_capabilities_as_in_a_container_is_not_told_to_use_sudo(verb: str) -> None:
+    command = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", *BROBUST, "cc", verb, NAME]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode == 2 and "CAP_BPF, which a container or a security module keeps even" in refused.stderr
+    assert "sudo" not in refused.stderr and "takes root" not in refused.stderr
+
+
+@needs_kernel
 def test_without_privilege_nothing_is_unloaded(
     places: list[Path], as_nobody: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -17,8 +17,10 @@ mod unload;
 pub use changes::{abandoned, clean, guard};
 
 use brobust_ccload as ccload;
+use brobust_host::namespaces::what_helps;
 use brobust_host::{printable, Refusal};
 use clap::{Args, Subcommand};
+use nix::unistd::geteuid;
 use serde_json::Value;
 
 use crate::output::{self, remark};
@@ -112,7 +114,17 @@ fn not_known(name: &str, otherwise: impl FnOnce() -> String) -> Refusal {
 }
 
 fn refused(refusal: ccload::Refusal) -> Refusal {
-    Refusal::missing_support(refusal.to_string())
+    match refusal {
+        ccload::Refusal::Privilege => not_privileged("loading a congestion control"),
+        other => Refusal::missing_support(other.to_string()),
+    }
+}
+
+/// Refuses what takes a privilege, and says what helps: not sudo, where root has not got it either.
+fn not_privileged(what: &str) -> Refusal {
+    let user = geteuid();
+    let (root, helps) = if user.is_root() { ("", what_helps(user)) } else { ("root, or ", ": run this with sudo") };
+    Refusal::missing_support(format!("{what} takes {root}CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF{helps}"))
 }
 
 #[cfg(test)]

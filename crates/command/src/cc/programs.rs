@@ -1,10 +1,9 @@
 //! `brobust cc programs`: the BPF programs of a loaded control, and what they cost.
 
 use brobust_ccload as ccload;
-use brobust_host::Refusal;
 use clap::Args;
 
-use super::{not_known, refused, CONTROL};
+use super::{not_known, not_privileged, refused, CONTROL};
 use crate::output::{self, Align};
 use crate::{files, Outcome};
 
@@ -23,11 +22,7 @@ pub fn run(options: &Options) -> Outcome {
         files::allow_open()?; // else it would be a control of which nobody knows
     }
     let programs = ccload::programs(&options.name).map_err(|refusal| match refusal {
-        // It speaks of loading.
-        ccload::Refusal::Privilege => Refusal::missing_support(
-            "reading the programs of a congestion control takes root, or CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF: \
-             run this with sudo",
-        ),
+        ccload::Refusal::Privilege => not_privileged("reading the programs of a congestion control"),
         ccload::Refusal::Unknown { .. } => not_known(&options.name, || refusal.to_string()),
         refusal => refused(refusal),
     })?;
