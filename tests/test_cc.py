@@ -564,6 +564,20 @@ def test_without_privilege_nothing_is_loaded(as_nobody: Callable[..., subprocess
     assert refused.returncode == 2 and "run this with sudo" in refused.stderr
 
 
+def test_a_command_that_is_stopped_beyond_its_time_is_ended_by_its_guardian() -> None:
+    """A shell that says nothing stands for the command: a real one has a minute and a half beyond its time."""
+    reading, writing = os.pipe()
+    guard = f"{host_program()} guard trial {NAME} nobody 1; :"
+    command = ["sh", "-c", guard]
+    with subprocess.Popen(
+        command, stdin=reading, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as silent:
+        os.close(reading)
+        said = silent.communicate(timeout=30)[1]
+    os.close(writing)
+    assert silent.returncode == -signal.SIGKILL and f"beyond its time; it was killed, and {NAME} is unloaded" in said
+
+
 @needs_kernel
 @pytest.mark.root
 @pytest.mark.parametrize("verb", ["load", "programs"])

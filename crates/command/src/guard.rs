@@ -23,20 +23,26 @@ pub enum Command {
         name: String,
         /// The command's process, as crates/host writes owners
         owner: String,
+        /// Silence after which the process counts as stuck, s; 0: never
+        silence: f64,
     },
 }
 
 pub fn run(command: &Command) -> Outcome {
     match command {
         Command::Session { directory, silence } => session(directory, *silence),
-        Command::Trial { name, owner } => cc::guard(name, owner)?,
+        Command::Trial { name, owner, silence } => cc::guard(name, owner, limit(*silence))?,
     }
     Ok(())
 }
 
+/// Returns the silence after which a process is killed. None: never.
+fn limit(silence_s: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(silence_s).ok().filter(|limit| !limit.is_zero())
+}
+
 fn session(directory: &Path, silence: f64) {
-    let limit = Duration::try_from_secs_f64(silence).ok().filter(|limit| !limit.is_zero());
-    let end = guardian::wait_for_end(limit);
+    let end = guardian::wait_for_end(limit(silence));
     if end == End::Dismissed {
         return;
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use brobust_ccload as ccload;
-use brobust_host::guardian::{self, Guardian, THIS_PROGRAM};
+use brobust_host::guardian::{self, End, Guardian, THIS_PROGRAM};
 use brobust_host::namespaces::{self, Namespace};
 use brobust_host::{locks, pid_namespace, sees_processes_of, Owner, Refusal, Result};
 use nix::sys::stat::{umask, Mode};
@@ -161,18 +162,29 @@ pub fn clean() -> (Vec<String>, Vec<String>) {
     (cleaned, problems)
 }
 
-/// Starts a process that undoes the trial of this control if our process ends without having done so.
-pub fn start_guardian(name: &str) -> Result<Guardian> {
-    Guardian::start(Path::new(THIS_PROGRAM), &["guard", "trial", name, &Owner::current().to_string()])
+/// So long after a trial's time its command is taken for stopped (Ctrl-Z) or stuck: more than loading and unloading take,
+/// each with the wait for a turn (journal.rs).
+const OVERDUE: Duration = Duration::from_secs(90);
+
+/// Starts a process that undoes the trial of this control if our process ends without having done so, or is not at its end
+/// although the limit has long passed.
+pub fn start_guardian(name: &str, limit: Option<Duration>) -> Result<Guardian> {
+    let silence_s = limit.map_or(0.0, |limit| (limit + OVERDUE).as_secs_f64()).to_string();
+    Guardian::start(Path::new(THIS_PROGRAM), &["guard", "trial", name, &Owner::current().to_string(), &silence_s])
 }
 
-/// In the guardian: waits until the process that started it has ended, then undoes its trial if it is still loaded.
-pub fn guard(name: &str, owner: &str) -> Result<()> {
-    guardian::wait_for_end(None);
+/// In the guardian: waits until the process that started it has ended, or kills it after this silence, then undoes its
+/// trial if it is still loaded.
+pub fn guard(name: &str, owner: &str, silence: Option<Duration>) -> Result<()> {
+    let end = guardian::wait_for_end(silence);
     match Journals::of_host().read(name)? {
-        Some(journal) if journal.owner == owner => end_trial(&journal).map(drop),
-        _ => Ok(()),
+        Some(journal) if journal.owner == owner => end_trial(&journal).map(drop)?,
+        _ => {}
     }
+    if end == End::Stuck {
+        remark(&format!("the command was stopped or stuck beyond its time; it was killed, and {name} is unloaded"));
+    }
+    Ok(())
 }
 
 /// Restores every default, unregisters the control, and removes the journal, unless the control is still loaded. Repeating

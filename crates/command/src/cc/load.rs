@@ -100,7 +100,7 @@ impl Request<'_> {
     /// Loads it until the limit or a signal, and unloads it, whatever happens in between.
     fn try_it(&self, limit: Option<Duration>) -> Outcome {
         interrupt::catch();
-        let guardian = changes::start_guardian(self.name)?;
+        let mut guardian = changes::start_guardian(self.name, limit)?;
         let journal = match changes::load(self.name, &self.settings, &self.default_in, false) {
             Ok(journal) => journal,
             Err(refusal) => {
@@ -108,6 +108,8 @@ impl Request<'_> {
                 return Err(refusal.into());
             }
         };
+        // The time begins now. Without a guardian the trial goes on, as it does where somebody kills it later.
+        let _ = guardian.say_alive();
         let waited = self.wait(&journal, limit);
         // If this fails, the guardian tries it again.
         let holders = changes::end_trial(&journal)?;
