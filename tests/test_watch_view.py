@@ -14,6 +14,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -396,10 +397,13 @@ def test_bars_fit_their_place_and_show_gaps() -> None:
 
 @in_a_loop
 async def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
+    pressed, over = threading.Event(), threading.Event()
+
     def sweeps() -> Iterator[Sweep]:
-        for sweep in itertools.count(1):
+        for sweep in itertools.takewhile(lambda _: not pressed.is_set(), itertools.count(1)):
             time.sleep(0.005)
             yield _sweep(sweep, *THREE[: sweep % 4])
+        over.wait()
 
     view = WatchView(sweeps())
     async with view.run_test() as pilot:
@@ -407,8 +411,34 @@ async def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
             for key in ("enter", "escape", "question_mark", "escape", "down"):
                 view.simulate_key(key)
                 await asyncio.sleep(0.01)
-        await pilot.press("down")  # waits until earlier keys are handled: none may come after the end
+        # None of the keys may come after the end: one that goes from the view to a widget, and up again, waits in the
+        # queue of each, and a pause lets it go one further.
+        pressed.set()
+        await Watched(view, pilot, queue.SimpleQueue()).settled()
+        for _ in range(10):
+            await pilot.pause(0.01)
         await pilot.press("q")
+    over.set()
+
+
+@in_a_loop
+async def test_sweeps_that_come_faster_than_they_are_drawn_keep_no_key_waiting() -> None:
+    async with _watched(_sweep(1, *THREE)) as watched:
+        drawn: list[int] = []
+        show = Flows.show
+
+        def slow(flows: Flows) -> None:
+            assert flows.followed.sweep is not None
+            drawn.append(flows.followed.sweep["sweep"])
+            time.sleep(0.05)  # as on a machine with little CPU
+            show(flows)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Flows, "show", slow)
+            for number in range(2, 1002):
+                watched.sweeps.put(_sweep(number, *THREE))
+            await watched.sweep(_sweep(1002, _flow(4)))
+        assert watched.rows() == ["4"] and len(drawn) < 100, len(drawn)
 
 
 @in_a_loop

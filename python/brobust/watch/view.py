@@ -135,9 +135,20 @@ class Shown(Screen[None]):
         super().__init__()
         self.followed = followed
         self.summary = Static()
+        self._is_to_show = False
 
     def show(self) -> None:
         self.summary.update(in_text.summary(self.followed))
+
+    def show_soon(self) -> None:
+        """Show what there is by then, once, however often this is called before: sweeps that come faster than they are
+        drawn, on a machine with little CPU, would have keys wait until each has been."""
+        if not self._is_to_show:
+            self._is_to_show = self.call_later(self._show_now)
+
+    def _show_now(self) -> None:
+        self._is_to_show = False
+        self.show()
 
     def on_screen_resume(self) -> None:
         self.show()
@@ -326,7 +337,7 @@ class WatchView(App[None]):
     def _show(self) -> None:
         # At the end there is no screen any more, and a screen that has just been opened is not composed yet.
         if self.screen_stack and isinstance(self.screen, Shown):
-            self.screen.call_later(self.screen.show)
+            self.screen.show_soon()
 
     def action_pause(self) -> None:
         self.followed.toggle_pause()
