@@ -16,7 +16,11 @@ from brobust.errors import BadInput, MissingSupport
 from brobust.host import network
 from brobust.host.programs import host_program
 from brobust.host.session import Session
-from conftest import eventually, kill_with_guardian, left_behind
+from conftest import Brobust, eventually, kill_with_guardian, left_behind
+
+# Sessions are in a directory of the test's own, but what was left of trials of congestion controls is also listed, and
+# the host has one place for these (test_cc.py).
+pytestmark = pytest.mark.host
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +49,11 @@ def test_a_session_leaves_no_directory(runtime: Path) -> None:
         with pytest.raises(MissingSupport, match=rf"process {os.getpid()}\) is at work"):
             Session.start()
     assert is_empty(runtime)
+
+
+def test_clean_finds_nothing_on_a_clean_host(brobust: Brobust) -> None:
+    done = brobust("doctor", "--clean", "--dry-run")
+    assert (done.returncode, done.stdout) == (0, "nothing left behind\n")
 
 
 def test_doctor_calls_nothing_missing_that_it_cannot_try_beside_another(monkeypatch: pytest.MonkeyPatch) -> None:
