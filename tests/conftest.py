@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A shell that starts the tests in the background makes them, and all that they start, ignore SIGINT, and nohup SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Some tests look at modes of files, and some have other users read or other programs take them.
+os.umask(0o022)
 
 # What `alone_on_the_host` would let run one after the other anyway is one worker's, so that no other waits for it.
 ON_THE_HOST = "a file with tests marked host"
@@ -224,6 +226,18 @@ def kill_with_guardian(process: subprocess.Popen[Any]) -> None:
     process.send_signal(signal.SIGSTOP)
     guardian.kill()
     process.kill()
+
+
+def have_ended(processes: Iterable[psutil.Process]) -> bool:
+    """Return whether none of these runs any more. One that has ended is a zombie until its parent looks at it, which
+    the first process of a container, to which it falls when its own is gone, need never do."""
+
+    def has_ended(process: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        return True
+
+    return all(map(has_ended, processes))
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from brobust.testbed import console as consoles
 from brobust.testbed import qemu
 from brobust.testbed.agent import Agent
 from brobust.testbed.console import Console
-from conftest import eventually, killed_at_end
+from conftest import eventually, have_ended, killed_at_end
 
 OOPS = b"""\
 [   60.9] Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI
@@ -113,10 +113,15 @@ def test_who_waits_for_a_peer_that_died_gives_up_at_once(agent: Agent) -> None:
     ours, receivers = socket.socketpair()
     receiver = Agent("receiver", ours)
     agent.give_up_with(receiver)
-    pid = agent.spawn("sleep", "60")
-    threading.Timer(0.2, receivers.close).start()
+    pid = agent.spawn("sleep", "600")
+
+    def dies() -> None:
+        assert eventually(lambda: agent._waiting != {})
+        receivers.close()
+
+    threading.Thread(target=dies).start()
     with pytest.raises(RunFailed, match="receiver: it died"):
-        agent.wait(pid, 60)
+        agent.wait(pid, 200)
     agent.kill(pid)  # it answers as before
     receiver.close()
 
@@ -179,20 +184,22 @@ def test_a_reply_that_lacks_what_was_asked_for_fails_the_request(reply: dict[str
     client.close()
 
 
-def _console(monkeypatch: pytest.MonkeyPatch, quiet_s: float = 0.1) -> tuple[Console, int, threading.Event]:
+def _console(monkeypatch: pytest.MonkeyPatch) -> tuple[Console, int, threading.Event]:
     """Return a console, the end to which a guest writes, and an event that is set at a panic."""
-    monkeypatch.setattr(consoles, "QUIET_SECONDS", quiet_s)
+    monkeypatch.setattr(consoles, "QUIET_SECONDS", 0.1)
     reads, writes = os.pipe()
     told = threading.Event()
     return Console("test", reads, told.set), writes, told
 
 
 def test_an_oops_on_the_console_is_told_at_once_with_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    console, guest, told = _console(monkeypatch, 1)  # this thread may wait for its CPU between two lines
+    console, guest, told = _console(monkeypatch)
     os.write(guest, OOPS[:30])
     assert not told.wait(0.3)
-    os.write(guest, OOPS[30:])
-    os.write(guest, b"[   60.9] Kernel panic - not syncing: Fatal exception in interrupt\n")
+    # More than is read at once, and all of it is there: this thread may wait for its CPU between two lines.
+    between = b"[   60.9]  ? asm_exc_page_fault+0x26/0x30\n" * 200
+    last = b"[   60.9] Kernel panic - not syncing: Fatal exception in interrupt\n"
+    os.write(guest, OOPS[30:] + between + last)
     assert told.wait(60) and console.panicked  # although the guest hangs, with its end still open
     said = qemu.error_lines(console.text)
     assert said.startswith("Oops: double fault") and "kmem_cache_alloc_node_noprof" in said
@@ -293,7 +300,7 @@ def test_a_qemu_has_no_privilege_and_ends_with_the_brobust_that_is_killed() -> N
         assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
         assert status["NoNewPrivs"] == "1"
         brobust.kill()
-    started.wait(30)
+    assert eventually(lambda: have_ended([started]))
 
 
 def test_a_kernel_that_only_its_owner_may_read_is_handed_over_as_a_copy(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ interrupts.py of commit bc74388 shot at whole commands at random moments.
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import psutil
 import pytest
 
 from brobust.host import children
+from conftest import eventually, have_ended
 
 BEGIN = """
 import signal, threading, time, weakref
@@ -120,7 +120,7 @@ def test_who_was_told_of_it_is_not_told_again_by_what_comes_after(error: str, st
         cli.output.end = lambda: time.sleep(0.3)  # a slow machine, where the exception is forgotten long before the end
         cli.main([])
         """)
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (status, "brobust: something is not undone\n")
 
 
@@ -160,5 +160,4 @@ def test_a_program_ends_with_all_that_it_has_started() -> None:
         (sleeping,) = psutil.Process(leader.pid).children()
         raise KeyboardInterrupt
     assert leader.returncode == -signal.SIGTERM
-    with contextlib.suppress(psutil.NoSuchProcess):
-        assert sleeping.wait(timeout=30) is None
+    assert eventually(lambda: have_ended([sleeping]))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import larger_host
 from brobust.analysis import summary
 from brobust.errors import BadInput, RunFailed
 from brobust.kernels import virtual as virtual_kernels
-from conftest import BROBUST, eventually, json_lines, killed_at_end
+from conftest import BROBUST, eventually, have_ended, json_lines, killed_at_end
 
 pytestmark = [pytest.mark.virtual, pytest.mark.timeout(240)]
 
@@ -604,7 +604,7 @@ class TestWhenThingsGoWrong:
             for _ in range(2):
                 found = self.kernels_of(process, 2)
                 found[0].kill()
-                psutil.wait_procs(found, timeout=60)
+                assert eventually(partial(have_ended, found))
             output, _ = process.communicate(timeout=60)
         outcomes = [(row["outcome"], row["reason"]) for row in json_lines(output)]
         assert len(outcomes) == 2
@@ -629,7 +629,7 @@ class TestWhenThingsGoWrong:
         assert (
             errors == "brobust: interrupted before the first run was complete, so nothing is kept; repeat the command\n"
         )
-        assert psutil.wait_procs(found, timeout=60)[1] == []
+        assert eventually(lambda: have_ended(found))
         assert list(tmp_path.iterdir()) == []
 
     def test_kill_9_leaves_neither_process_nor_file(self, tmp_path: Path) -> None:
@@ -641,7 +641,7 @@ class TestWhenThingsGoWrong:
         with self.started(tmp_path) as process:
             found = self.kernels_of(process, 2)
             process.kill()
-        assert psutil.wait_procs(found, timeout=60)[1] == []
+        assert eventually(lambda: have_ended(found))
         # A kernel of another test may have a file for the moment in which it starts.
         assert eventually(lambda: files() <= before), files() - before
 
@@ -658,7 +658,7 @@ class TestWhenThingsGoWrong:
             found = self.kernels_of(process, 2)
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=60)[0] == "stopped\n"
-        assert psutil.wait_procs(found, timeout=60)[1] == []
+        assert eventually(lambda: have_ended(found))
 
     def test_a_flow_that_ends_early_is_a_failed_run(self) -> None:
         # With so much loss no connection is established: TCP gives up its SYNs after two minutes.
@@ -722,7 +722,7 @@ class TestIperf3:
             assert eventually(lambda: len(started.children(recursive=True)) >= 4)
             found = started.children(recursive=True)
             process.kill()
-        assert psutil.wait_procs(found, timeout=60)[1] == []
+        assert eventually(lambda: have_ended(found))
 
     def test_programs_run_whatever_state_the_hosts_cpu_keeps(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
