@@ -241,7 +241,7 @@ def test_a_watch_keeps_nothing_of_a_control_that_was_unloaded() -> None:
         assert _brobust("cc", "unload", NAME).returncode == 0
         for _ in range(3):
             watching.stdout.readline()
-        assert eventually(lambda: not holds_a_map(), seconds=10)
+        assert eventually(lambda: not holds_a_map())
 
 
 @needs_kernel

@@ -20,7 +20,7 @@ from brobust.scenario import Grid
 from brobust.series import cluster as clusters
 from conftest import BROBUST, Brobust, eventually, json_lines, refused
 
-WAIT = 60  # s
+WAIT = 120  # s; what a worker imports takes long on a busy machine
 STUDY = """
 paper = "mine"
 figure = "1"

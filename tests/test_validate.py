@@ -215,7 +215,7 @@ class _Stuck(Backend):
         if next(self.begun) == 0:  # once, as `brobust` itself sees to
             time.sleep(0.3)  # by now the main thread waits; a signal that another thread takes does not wake it
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        self.waited_too_long |= not self.stopped.wait(timeout=5)
+        self.waited_too_long |= not self.stopped.wait(timeout=60)
         raise RunFailed("interrupted")
 
     def stop(self) -> None:
