@@ -151,8 +151,8 @@ def test_who_is_asked_to_end_does_not_wait_for_a_reader_that_does_not_read() -> 
 @pytest.mark.root
 def test_all_namespaces_are_watched(brobust: Brobust) -> None:
     program = (
-        "import socket; s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname());"
-        "a = s.accept(); print(s.getsockname()[1], flush=True); input()"
+        "import socket; s = socket.create_server(('127.0.0.1', 4)); c = socket.create_connection(s.getsockname());"
+        "a = s.accept(); print(s.getsockname()[1], flush=True); input()"  # a port to which nothing here is connected
     )
     # In the new network namespace the loopback device must be brought up first.
     command = ["unshare", "--net", "bash", "-c", f'ip link set lo up; exec python3 -c "{program}"']
