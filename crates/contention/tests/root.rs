@@ -342,15 +342,20 @@ fn a_burner_stops_at_once_inside_long_slices_and_off_times() {
     let long_on = on_off(60_000 * MS, MS);
     let long_off = on_off(300 * MS, 600 * MS);
     let worker = Worker::spinning();
-    for schedule in [long_on, long_off] {
+    let stopped_in = |schedule: &Schedule| {
         let mut held = burner(worker.tid, last_cpu(), schedule.clone()).unwrap();
         thread::sleep(Duration::from_millis(350));
         // So that it is the burner whose time is measured, not the queue of others for a CPU.
         set_real_time(0);
         let begun = Instant::now();
         held.stop().unwrap();
+        begun.elapsed()
+    };
+    for schedule in [long_on, long_off] {
         // The off-time would last for half a second more.
-        assert!(begun.elapsed() < Duration::from_millis(350), "{:?}, {schedule:?}", begun.elapsed());
+        let slow = (0..ATTEMPTS).map(|_| stopped_in(&schedule)).take_while(|time| *time >= Duration::from_millis(350));
+        let slow: Vec<Duration> = slow.collect();
+        assert!(slow.len() < ATTEMPTS, "{slow:?}, {schedule:?}");
     }
 }
 
@@ -423,16 +428,20 @@ fn a_recording_covers_its_time_without_gaps() {
     let worker = Worker::start(Duration::from_millis(3), Duration::from_millis(3));
     // Without a queue of others, which would lengthen its turns at work and not those asleep.
     set_real_time(worker.tid);
-    let recording = record(worker.tid, Duration::from_millis(300));
-    let mut now_ns = recording.start_ns;
-    for interval in &recording.intervals {
-        assert_eq!(interval.start_ns, now_ns);
-        now_ns += interval.duration_ns;
-    }
-    assert_eq!(now_ns, recording.end_ns);
-    assert_eq!(recording.lost, 0);
-    let asleep_share = recording.summary(None).asleep_share;
-    assert!((0.3..0.7).contains(&asleep_share), "{asleep_share}");
+    let attempts = (0..ATTEMPTS).map(|_| {
+        let recording = record(worker.tid, Duration::from_millis(300));
+        let mut now_ns = recording.start_ns;
+        for interval in &recording.intervals {
+            assert_eq!(interval.start_ns, now_ns);
+            now_ns += interval.duration_ns;
+        }
+        assert_eq!(now_ns, recording.end_ns);
+        assert_eq!(recording.lost, 0);
+        recording.summary(None).asleep_share
+    });
+    // A machine whose own hypervisor stops it meanwhile does so while the thread works, or sleeps.
+    let shares: Vec<f64> = attempts.take_while(|share| !(0.3..0.7).contains(share)).collect();
+    assert!(shares.len() < ATTEMPTS, "asleep {shares:?}");
 }
 
 /// Whatever else runs meanwhile: also threads whose switches this kernel reports to nobody (intervals.rs).
@@ -444,19 +453,37 @@ fn a_thread_is_recorded_to_wait_as_long_as_the_kernel_counts() {
     for tid in [neighbour.tid, worker.tid] {
         pin(tid, last_cpu()).unwrap();
     }
-    let (begun, before) = (Instant::now(), counted_wait(worker.tid));
-    let recording = record(worker.tid, Duration::from_millis(400));
-    let counted = counted_wait(worker.tid) - before;
+    // A wait is counted when it ends: those that are counted from here on have begun after this.
+    let (begun, before) = when_a_wait_ends(worker.tid);
+    let recorder = Recorder::start(&[worker.tid]).unwrap();
+    let (_, within) = when_a_wait_ends(worker.tid);
+    while counted_wait(worker.tid) < within + Duration::from_millis(200) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let recording = recorder.stop().unwrap().remove(0);
+    let (_, after) = when_a_wait_ends(worker.tid);
+    let counted = after - before;
     let waits = recording.intervals.iter().filter(|i| i.state == State::Waiting);
     let recorded = Duration::from_nanos(waits.map(|i| i.duration_ns).sum());
-    // A wait is counted when it ends: the last one may not have ended yet. And some may be before the recording or after it.
-    let last = recording.intervals.last().filter(|i| i.state == State::Waiting);
-    let open = Duration::from_nanos(last.map_or(0, |i| i.duration_ns));
+    // Some may be before the recording or after it.
     let outside = begun.elapsed() - Duration::from_nanos(recording.end_ns - recording.start_ns);
-    let turn = Duration::from_millis(50);
-    assert!(recorded <= counted + open + turn, "{recorded:?} of {counted:?}, of which {open:?} had not ended");
-    assert!(counted <= recorded + outside + turn, "{recorded:?} of {counted:?}, {outside:?} outside");
-    assert!(recorded > Duration::from_millis(100), "{recorded:?}"); // it had half of the CPU at most
+    let room = Duration::from_millis(5);
+    assert!(recorded <= counted + room && counted <= recorded + outside + room, "{recorded:?} of {counted:?}");
+    assert!(recorded > Duration::from_millis(100), "{recorded:?}");
+}
+
+/// Waits until the thread has waited for a CPU once more. Returns a time at which it still did, and how long it has waited
+/// in all its life.
+fn when_a_wait_ends(tid: Tid) -> (Instant, Duration) {
+    let (mut begun, first) = (Instant::now(), counted_wait(tid));
+    loop {
+        let (next, now) = (Instant::now(), counted_wait(tid));
+        if now != first {
+            return (begun, now);
+        }
+        begun = next;
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// proc(5), schedstat: how long the thread has waited for a CPU in all its life.
@@ -505,10 +532,12 @@ fn a_recording_ends_with_its_thread() {
     drop(worker);
     let joined_ns = brobust_contention::clock::now();
     thread::sleep(Duration::from_millis(200));
+    let stopped_ns = brobust_contention::clock::now();
     let recording = recorder.stop().unwrap().remove(0);
     let seen_ns: u64 = recording.intervals.iter().map(|i| i.duration_ns).sum();
     assert!(seen_ns > 0);
-    assert!(recording.start_ns + seen_ns < joined_ns + 100 * MS, "{seen_ns} of {recording:?}, joined {joined_ns}");
+    let middle_ns = joined_ns.midpoint(stopped_ns);
+    assert!(recording.start_ns + seen_ns < middle_ns, "{seen_ns} of {recording:?}, joined {joined_ns}");
 }
 
 #[test]
