@@ -203,7 +203,7 @@ fn whole(status: &str, more: &str, kind: &str, body: &str, has_body: bool) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::sync::Arc;
 
     use super::*;
@@ -212,6 +212,8 @@ mod tests {
     struct Served {
         place: SocketAddr,
         stop: Arc<AtomicBool>,
+        /// How many connections are open, and how many were at the most.
+        open: Arc<[AtomicUsize; 2]>,
         thread: Option<thread::JoinHandle<usize>>,
     }
 
@@ -219,9 +221,9 @@ mod tests {
         fn new(limits: Limits, body: &str) -> Served {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
-            let (place, stop, body) =
-                (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)), body.to_owned());
-            let ended = Arc::clone(&stop);
+            let (place, body) = (listener.local_addr().unwrap(), body.to_owned());
+            let (stop, open) = (Arc::new(AtomicBool::new(false)), Arc::<[AtomicUsize; 2]>::default());
+            let (ended, now_open) = (Arc::clone(&stop), Arc::clone(&open));
             let metrics = move || body.clone();
             let mut server = Server { listener, metrics, limits, connections: Vec::new() };
             let thread = thread::spawn(move || {
@@ -229,15 +231,31 @@ mod tests {
                 while !ended.load(Ordering::Relaxed) {
                     server.turn();
                     max = max.max(server.connections.len());
+                    now_open[0].store(server.connections.len(), Ordering::SeqCst);
+                    now_open[1].store(max, Ordering::SeqCst);
                 }
                 max
             });
-            Served { place, stop, thread: Some(thread) }
+            Served { place, stop, open, thread: Some(thread) }
+        }
+
+        /// Waits until as many connections as this says are open, and were at the most.
+        fn wait_until(&self, is_so: impl Fn(usize, usize) -> bool) {
+            let begun = Instant::now();
+            // What is open is read last, as it is written first.
+            let is_now = || {
+                let max = self.open[1].load(Ordering::SeqCst);
+                is_so(self.open[0].load(Ordering::SeqCst), max)
+            };
+            while !is_now() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", self.open);
+                thread::sleep(Duration::from_millis(5));
+            }
         }
 
         fn connect(&self) -> TcpStream {
             let stream = TcpStream::connect(self.place).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             stream
         }
 
@@ -256,6 +274,9 @@ mod tests {
             self.thread.take().unwrap().join().unwrap()
         }
     }
+
+    /// Longer than a busy machine keeps a thread of these tests from its CPU: who asks is left after so long, too.
+    const PATIENT: Limits = Limits { duration: Duration::from_secs(5), ..LIMITS };
 
     const GET: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -304,7 +325,7 @@ mod tests {
 
     #[test]
     fn who_never_stops_sending_is_left_and_keeps_nobody_waiting() {
-        let served = Served::new(Limits { duration: Duration::from_secs(2), ..LIMITS }, "m 1\n");
+        let served = Served::new(PATIENT, "m 1\n");
         let mut senders = Vec::new();
         for _ in 0..2 {
             let mut stream = served.connect();
@@ -317,7 +338,7 @@ mod tests {
                 }
             }));
         }
-        thread::sleep(Duration::from_millis(200));
+        served.wait_until(|_, max| max == 2);
         assert!(served.ask(GET).ends_with("m 1\n"));
         senders.into_iter().for_each(|sender| sender.join().unwrap());
     }
@@ -326,12 +347,12 @@ mod tests {
     fn who_never_reads_is_left_and_keeps_nobody_waiting() {
         // More than the kernel's buffers of a connection hold.
         let body = "x".repeat(64 << 20);
-        let served = Served::new(Limits { duration: Duration::from_secs(2), ..LIMITS }, &body);
+        let served = Served::new(PATIENT, &body);
         let mut slow = served.connect();
         slow.write_all(GET.as_bytes()).unwrap();
         // Not the whole body once more, which on a busy machine takes longer than a connection may last.
         assert!(served.ask("HEAD /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
-        thread::sleep(Duration::from_millis(2500));
+        served.wait_until(|open, max| open == 0 && max > 0);
         let (mut got, mut part) = (0, vec![0; 1 << 20]);
         while let Ok(length @ 1..) = slow.read(&mut part) {
             got += length;
