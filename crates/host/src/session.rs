@@ -748,9 +748,16 @@ mod tests {
         let guarded = |_: &Path| Guardian::start(Path::new("sh"), &["-c", &guardian]).map(Some);
         let mut session = Session::begin(runtime.clone(), false, guarded).expect("it begins");
         let lock = runtime.lock().expect("free");
-        let holder = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(50));
-            drop(lock);
+        let holder = std::thread::spawn({
+            let heard = heard.clone();
+            move || {
+                let has_heard = || fs::read(&heard).is_ok_and(|text| !text.is_empty());
+                let begun = Instant::now();
+                while !has_heard() && begun.elapsed() < Duration::from_secs(30) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                drop(lock);
+            }
         });
         session.hold_cpus(&[], 0, true).expect("held");
         holder.join().expect("it has ended");

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use brobust_sockdiag::{Error, Filter, SockDiag};
 
@@ -12,6 +13,12 @@ fn pair(address: &str) -> (TcpStream, TcpStream) {
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();
     (client, server)
+}
+
+/// Goes on for a minute, which only a test that fails takes.
+fn for_a_minute() -> impl Iterator<Item = ()> {
+    let begun = Instant::now();
+    std::iter::repeat(()).take_while(move |()| begun.elapsed() < Duration::from_secs(60))
 }
 
 fn open() -> Option<SockDiag> {
@@ -32,6 +39,10 @@ fn open() -> Option<SockDiag> {
 fn a_connection_is_found_by_its_port_followed_by_its_key_and_missed_when_gone() {
     let Some(mut diag) = open() else { return };
     for address in ["127.0.0.1:0", "[::1]:0"] {
+        if address == "[::1]:0" && TcpListener::bind(address).is_err() {
+            println!("skipped: this host has no IPv6");
+            continue;
+        }
         let (mut client, mut server) = pair(address);
         client.write_all(&[7; 100_000]).unwrap();
         server.read_exact(&mut vec![0; 100_000]).unwrap();
@@ -55,8 +66,8 @@ fn a_connection_is_found_by_its_port_followed_by_its_key_and_missed_when_gone() 
         assert_eq!(diag.get(&stale).unwrap(), None);
         let key = found[0].key;
         drop((client, server));
-        // On a busy machine their last segments may wait for the kernel: it is asked for seconds.
-        assert!((0..5_000_000).any(|_| diag.get(&key).unwrap().is_none()));
+        // On a busy machine their last segments may wait for the kernel.
+        assert!(for_a_minute().any(|()| diag.get(&key).unwrap().is_none()));
     }
 }
 
@@ -74,8 +85,8 @@ fn a_connection_that_both_ends_have_closed_is_found_while_it_has_data_to_send() 
         }
         let remote_port = Some(server.local_addr().unwrap().port());
         // On a busy machine the last segments may wait for the kernel.
-        let found = || diag.dump(&Filter { remote_port, ..Filter::default() }).unwrap().pop();
-        let found = std::iter::repeat_with(found).take(10_000).flatten().find(|one| one.tcp.state == Some(state));
+        let found = |()| diag.dump(&Filter { remote_port, ..Filter::default() }).unwrap().pop();
+        let found = for_a_minute().filter_map(found).find(|one| one.tcp.state == Some(state));
         assert!(found.is_some_and(|one| one.tcp.notsent_bytes > Some(0)), "none is in state {state}");
     }
 }
