@@ -103,9 +103,11 @@ fn a_command_is_run_and_its_end_reported() {
 fn a_waiting_request_does_not_block_others() {
     let agent = Agent::start("concurrent");
     let mut host = agent.connect();
-    host.send(json!({"id": 1, "argv": ["sleep", "2"]}));
+    let gate = Gate::new();
+    host.send(json!({"id": 1, "argv": ["cat", gate.path()]}));
     host.send(json!({"id": 2, "ping": true}));
     assert_eq!(host.reply()["id"], 2);
+    gate.open();
     assert_eq!(host.reply()["id"], 1);
 }
 
@@ -113,8 +115,10 @@ fn a_waiting_request_does_not_block_others() {
 fn a_spawned_command_can_be_killed_and_waited_for_once() {
     let agent = Agent::start("spawn");
     let mut host = agent.connect();
-    let pid =
-        host.ask(json!({"id": 1, "spawn": true, "argv": ["sh", "-c", "echo up; sleep 100 & wait"]}))["pid"].clone();
+    let gate = Gate::new();
+    let script = format!("echo up; cat {}; sleep 100 & wait", gate.path());
+    let pid = host.ask(json!({"id": 1, "spawn": true, "argv": ["sh", "-c", script]}))["pid"].clone();
+    gate.open();
     let reply = host.ask(json!({"id": 2, "wait": pid, "timeout_s": 1}));
     assert!(reply["error"].as_str().unwrap().contains("still running"), "{reply}");
     assert_eq!(host.ask(json!({"id": 3, "kill": pid})), json!({"id": 3, "killed": true}));
@@ -146,6 +150,28 @@ fn a_command_that_a_real_time_signal_ends_is_reported_and_the_next_one_served() 
     let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", format!("kill -{number} $$")]}));
     assert_eq!(reply, json!({"id": 1, "status": -number, "stdout": "", "stderr": ""}));
     assert_eq!(host.ask(json!({"id": 2, "argv": ["true"]}))["status"], 0);
+}
+
+/// A named pipe: what opens it to read waits until the test opens it to write.
+struct Gate {
+    scratch: tempfile::TempDir,
+}
+
+impl Gate {
+    fn new() -> Gate {
+        let gate = Gate { scratch: tempfile::tempdir().unwrap() };
+        nix::unistd::mkfifo(gate.path().as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        gate
+    }
+
+    fn path(&self) -> String {
+        self.scratch.path().join("gate").to_str().unwrap().to_owned()
+    }
+
+    /// Lets go who waits; this waits until somebody does.
+    fn open(&self) {
+        fs::OpenOptions::new().write(true).open(self.path()).unwrap();
+    }
 }
 
 /// Makes pidfd_open(2) fail in this process, as a container's rules for system calls may.
@@ -236,11 +262,14 @@ fn a_bad_request_is_answered_and_the_next_one_served() {
 fn the_next_host_is_served_and_does_not_get_replies_to_the_last() {
     let agent = Agent::start("reconnect");
     let mut first = agent.connect();
-    first.send(json!({"id": 1, "argv": ["sleep", "0.3"]}));
+    let gate = Gate::new();
+    first.send(json!({"id": 1, "argv": ["cat", gate.path()]}));
     let pid = first.ask(json!({"id": 2, "spawn": true, "argv": ["sh", "-c", "sleep 0.5; echo kept"]}))["pid"].clone();
     drop(first);
     let mut second = agent.connect();
-    let reply = second.ask(json!({"id": 1, "wait": pid, "timeout_s": 5}));
+    assert_eq!(second.ask(json!({"id": 0, "ping": true}))["id"], 0);
+    gate.open();
+    let reply = second.ask(json!({"id": 1, "wait": pid, "timeout_s": 60}));
     assert_eq!(reply["stdout"], "kept\n");
 }
 
@@ -282,7 +311,11 @@ fn an_idle_agent_uses_no_cpu_and_leaves_no_zombies() {
         assert_eq!(host.reply()["status"], 0);
     }
     assert_eq!(agent.children(), Vec::<String>::new());
-    let before = agent.cpu_ticks();
-    thread::sleep(Duration::from_millis(500));
-    assert!(agent.cpu_ticks() - before <= 1);
+    // On a busy machine the threads of the requests may still have to end.
+    let is_idle = || {
+        let before = agent.cpu_ticks();
+        thread::sleep(Duration::from_millis(500));
+        agent.cpu_ticks() - before <= 1
+    };
+    assert!((0..20).any(|_| is_idle()));
 }

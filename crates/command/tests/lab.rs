@@ -35,7 +35,7 @@ fn an_agent_whose_guardian_was_killed_changes_nothing_more() {
     // SAFETY: plain numbers.
     assert_eq!(unsafe { libc::kill(guardian, libc::SIGKILL) }, 0);
     let begun = Instant::now();
-    while fs::metadata(format!("/proc/{guardian}/fd/0")).is_ok() && begun.elapsed() < Duration::from_secs(10) {
+    while fs::metadata(format!("/proc/{guardian}/fd/0")).is_ok() && begun.elapsed() < Duration::from_secs(60) {
         sleep(Duration::from_millis(10));
     }
     writeln!(requests, "{}", change(2)).unwrap();
@@ -51,7 +51,8 @@ fn of_an_agent_that_is_stopped_what_it_changed_is_undone_and_that_is_said() {
     let scratch = tempfile::tempdir().unwrap();
     let undone = scratch.path().join("undone");
     let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host"))
-        .args(["lab", "agent", "--silence", "1"])
+        // Longer than a busy machine keeps this test from its CPU: after so long the agent ends by itself.
+        .args(["lab", "agent", "--silence", "5"])
         .env("BROBUST_RUNTIME", scratch.path().join("run"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -68,7 +69,7 @@ fn of_an_agent_that_is_stopped_what_it_changed_is_undone_and_that_is_said() {
     let said = agent.wait_with_output().unwrap().stderr;
     let said = String::from_utf8_lossy(&said);
     let wanted = format!(
-        "brobust: process {pid} was stopped or stuck for 2 s; it was killed, and what it had changed is undone\n"
+        "brobust: process {pid} was stopped or stuck for 10 s; it was killed, and what it had changed is undone\n"
     );
     assert_eq!(said, wanted);
     assert!(undone.exists());
