@@ -233,6 +233,11 @@ SHARED = {"flows": [{"cc": "bbr"}, {"cc": "cubic", "sender": 2}]}
             2,
         ),
         ({"seed": [1, 7]}, {}, 1),
+        (
+            {"traffic": "iperf3", "programs": {"call_time": ["1us", "10us"]}},
+            {"programs.call_time": ["1us", "10us"]},
+            2,
+        ),
     ],
 )
 def test_a_row_is_one_cell(fields: dict[str, Any], varying: dict[str, list[str]], cells: int) -> None:

@@ -96,7 +96,7 @@ def _tables(s: Scenario) -> dict[str, Any]:
         del dumped["path"]["second_buffer"]
     if s.cpu.frequency is None:
         del dumped["cpu"]
-    if s.traffic in ("brobust", "iperf3"):
+    if s.traffic == "brobust":  # of iperf3 they say what its calls cost
         del dumped["programs"]
     return dumped
 
