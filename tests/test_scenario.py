@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from brobust import units
 from brobust.errors import BadInput
-from brobust.scenario import Contention, Grid, Pattern, Scenario
+from brobust.scenario import Contention, Grid, Pattern, Scenario, differences
 from brobust.scenario.fields import DEFAULT_GRID
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Aqm, Pacing
@@ -34,7 +34,8 @@ def test_any_list_spans_the_grid_and_repeats_multiply_it() -> None:
 def test_an_undisturbed_run_is_measured_once_however_many_timeslices_the_others_have() -> None:
     """With the same seed it is the same run: twice, it would count twice in n."""
     contention = {"share": [1, 0.5], "timeslice": ["1ms", "10ms"]}
-    others = {"senders": [{"share": 1, "timeslice": ["5ms", "7ms"]}], "flows": [{"cc": "bbr"}, {"sender": 2}]}
+    idle = {"share": 1, "timeslice": ["5ms", "7ms"]}
+    others = {"senders": [idle], "receiver": idle, "flows": [{"cc": "bbr"}, {"sender": 2}]}
     grid = Grid({"contention": contention, **others, "repeat": 3})
     assert [(s.contention.share, s.contention.timeslice) for s in grid.scenarios] == [
         (1, 1_000_000), (0.5, 1_000_000), (0.5, 10_000_000),
@@ -53,6 +54,8 @@ def test_grids_together_have_each_run_once_and_tell_what_those_of_each_are_calle
     both = Grid.together(grids)
     assert both.fields == {"grids": [grid.fields for grid in grids]}
     assert {run.id for run in both.runs()} == {run.id for run in Grid(both.fields).runs()}
+    assert {run.id for run in Grid.together([both]).runs()} == {run.id for run in Grid(both.fields).runs()}
+    assert Grid.together([both]).fields == both.fields
     assert [len(grid.runs()) for grid in (*grids, both)] == [2, 6, 6]
     assert set(both.ids_of(grids[0])) == {run.id for run in grids[0].runs()}
     assert set(both.ids_of(grids[1])) == {run.id for run in both.runs()} != {run.id for run in grids[1].runs()}
@@ -130,13 +133,39 @@ def test_a_series_goes_on_with_the_same_runs_in_another_order_and_else_says_whic
         ": path.bandwidth is 9mbit here and 20mbit there; path.rtt is 10ms here and 10ms,20ms there; "
         "flows.cc is cubic here and cubic,bbr,bbr_steady there; and repeat, too"
     )
+    # What only timeslices have says nothing of a series without, and a kernel only where one is named.
+    shares = [Grid.from_flags({"contention": {"share": share}}) for share in (1, 0.5)]
+    assert shares[0].differences_from(shares[1]) == ": contention.share is 1 here and 0.5 there"
+    named, unnamed = Grid.from_flags({"kernel": "virtual-6.1"}), Grid.from_flags({})
+    assert unnamed.may_continue(named) and not named.may_continue(unnamed)
+    assert named.differences_from(unnamed) == ": kernel is virtual-6.1 here and virtual-6.12 there"
 
 
 def test_of_very_many_values_those_are_named_that_only_one_of_two_series_has() -> None:
-    begun, more = (Grid.from_flags({"path": {"rtt": [f"{rtt}ms" for rtt in range(10, end)]}}) for end in (19, 20))
+    few, seven, begun, more = (
+        Grid.from_flags({"path": {"rtt": [f"{rtt}ms" for rtt in range(10, end)]}}) for end in (16, 17, 19, 20)
+    )
     assert more.differences_from(begun) == (
         ": path.rtt is 19ms,10ms,11ms,12ms,13ms,14ms and 4 more here and 10ms,11ms,12ms,13ms,14ms,15ms and 3 more there"
     )
+    assert seven.differences_from(few) == (
+        ": path.rtt is 16ms,10ms,11ms,12ms,13ms,14ms and 1 more here and 10ms,11ms,12ms,13ms,14ms,15ms there"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "differ"),
+    [
+        ({"cross_traffic": {"cc": ["bbr", "reno"]}}, []),
+        ({"cross_traffic": {"load": 0.1, "cc": ["bbr", "reno"]}}, ["cross_traffic.cc"]),
+        ({"path": {"second_buffer": ["4bdp", "8bdp"]}}, []),
+        ({"path": {"second_bandwidth": "5mbit", "second_buffer": ["4bdp", "8bdp"]}}, ["path.second_buffer"]),
+        ({"contention": {"replay": "a.csv", "start_jitter": [0, 0.1]}}, []),
+        ({"traffic": "iperf3", "programs": {"call_time": ["1us", "10us"]}}, ["programs.call_time"]),
+    ],
+)
+def test_scenarios_differ_in_no_field_that_says_nothing_there(fields: dict[str, Any], differ: list[str]) -> None:
+    assert differences.names(differences.fields(Grid(fields).as_written).values()) == differ
 
 
 def test_beside_a_recording_no_share_is_asked_for(tmp_path: Path) -> None:
@@ -170,8 +199,17 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"path": {"bandwith": "50mbit"}}, ["no such field; did you mean path.bandwidth? docs/scenario.md lists all"]),
         ({"start": "1s"}, ["start: no such field; did you mean flows.start or contention.start?"]),
         ({"contension": {"share": "0.5"}}, ["contension: no such field; did you mean contention?"]),
-        ({"path": {"buffer": "100B"}}, ["less than two packets"]),
+        ({"path": {"buffer": "3027B"}}, ["buffer 3027B is 3027 bytes on this path, less than two packets"]),
+        ({"path": {"buffer": "0B"}}, ["buffer 0B is 0 bytes on this path", "or 0B with a burst for a policer"]),
+        (
+            {"path": {"buffer": "0.1bdp", "rtt": "199us"}},
+            ["buffer 0.1bdp is 50 bytes with 20mbit and RTT 199us", "RTT; an RTT in virtual time is at least 200us"],
+        ),
+        ({"path": {"burst": "1513B"}}, ["burst 1513B is 1513 bytes on this path", "at least 1514B, or 0B for none"]),
+        ({"path": {"burst": "15kB", "aqm": "codel"}}, ["burst 15000B: with aqm codel", "give 0B, or aqm none"]),
+        ({"path": {"burst": "1sp"}}, ["burst 1sp: tokens are bytes", "frames (p)"]),
         ({"path": {"loss": "1.5"}}, ["path.loss", "1.5"]),
+        ({"path": {"loss": True}}, ["path.loss: true is no number; allowed: at least 0, below 1"]),
         ({"contention": {"share": "0"}}, ["contention.share", "0 is not above 0"]),
         ({"contention": {"share": ["1", "1.1"]}}, ["contention.share", "1.1 is more than 1"]),
         ({"contention": {"driver": "magic"}}, ["contention.driver", "'magic'", "deadline"]),
@@ -181,17 +219,26 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"flows": {"cc": "a_name_that_is_too_long"}}, ["flows.cc"]),
         ({"flows": {"start": "20s"}}, ["after the end of the run"]),
         ({"repeat": 0}, ["repeat", "0"]),
+        ({"repeat": True}, ["repeat: True is not a whole number"]),
+        ({"grids": [{"seed": [*range(6000)]}] * 2}, ["the lists span 108000 cells", "at most 100000"]),
         ({"backend": "cloud"}, ["backend", "'cloud'"]),
         ({"surprise": 1}, ["surprise: no such field; docs/scenario.md lists all fields"]),
         ({"path": {"aqm": "pie"}}, ["path.aqm", "'pie'", "fq_codel"]),
         ({"path": {"aqm": "codel limit=5"}}, ["path.aqm", "'limit=5'", "target="]),
         ({"path": {"aqm": "none ecn"}}, ["path.aqm", "none takes no options"]),
         ({"path": {"aqm": "codel target=0ms"}}, ["path.aqm", "greater than 0"]),
+        ({"path": {"aqm": "codel target=3601s"}}, ["path.aqm", "at most 3600s"]),
+        ({"path": {"aqm": "codel target=1ms target=2ms"}}, ["path.aqm", "'target=2ms'", "is given twice"]),
+        ({"path": {"aqm": "codel ecn ecn"}}, ["path.aqm", "'ecn'", "is given twice"]),
+        ({"path": {"aqm": "red probability=0"}}, ["path.aqm", "probability=0 of red is not above 0 and at most 1"]),
+        ({"path": {"aqm": "red min=20kB max=20kB"}}, ["path", "min 20000 and max 20000", "min below max"]),
         ({"path": {"aqm": "red probability=2"}}, ["path.aqm", "probability=2"]),
         ({"path": {"aqm": "red min=20kB max=10kB"}}, ["path", "min 20000", "max 10000", "min below max"]),
         ({"path": {"bandwidth_changes": "5s"}}, ["path.bandwidth_changes", "'5s'", "5s:VALUE"]),
         ({"path": {"bandwidth_changes": [["5s", "50"]]}}, ["path.bandwidth_changes", "'50' has no unit"]),
         ({"path": {"bandwidth_changes": [["5s", "1mbit"], ["5s", "2mbit"]]}}, ["bandwidth_changes", "order of time"]),
+        ({"path": {"rtt_changes": "5s:1ms,4s:2ms"}}, ["the change at 4s stands after the one at 5s"]),
+        ({"path": {"rtt_changes": "0s:1ms"}}, ["a change at 0ns is not inside the run; give more than 0s"]),
         ({"path": {"bandwidth_changes": [["5s", "1bit"]]}}, ["bandwidth_changes", "1bit at 5s", "100kbit"]),
         ({"path": {"rtt_changes": "10s:1ms"}}, ["path.rtt_changes", "10s is not inside the run", "duration 10s"]),
         ({"path": {"rtt_changes": [["1s", "11s"]]}}, ["rtt_changes", "11s at 1s is more than 10s"]),
@@ -212,6 +259,12 @@ def test_several_groups_of_flows_run_together() -> None:
             ["contention", "taken away for 10s", "timeslice / share = 16s", "longer duration"],
         ),
         ({"contention": {"start": "10s"}}, ["contention", "taken away for 0ns"]),
+        ({"contention": {"start": "2s", "stop": "2s"}}, ["contention: stop 2s is not after start 2s"]),
+        ({"contention": {"share": 0.001, "timeslice": "4s"}}, ["timeslices of 4s makes a period", "more than 3600s"]),
+        (
+            {"flows": [{}, {"sender": 2}], "senders": [{"share": 0.1, "timeslice": "4s"}]},
+            ["senders: the CPU is taken away for 10s", "= 40s"],
+        ),
         (
             {"receiver": {"share": "0.5", "start": "1s", "stop": "1010ms"}},
             ["receiver", "taken away for 10ms", "= 20ms"],
@@ -222,13 +275,17 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"flows": {"rtt_changes": "12s:1ms"}}, ["flows.rtt_changes", "12s is not inside"]),
         ({"flows": {"pattern": "burst"}}, ["flows.pattern", "'burst'", "'onoff 1s 500ms'"]),
         ({"flows": {"pattern": "onoff 1s"}}, ["flows.pattern", "'onoff 1s'"]),
+        (
+            {"flows": {"pattern": "onoff 1s 3601s"}},
+            ["flows.pattern", "'3601s' must be greater than 0 and at most 3600s"],
+        ),
         ({"flows": {"pattern": "rate 0mbit"}}, ["flows.pattern", "'0mbit' must be greater than 0"]),
         ({"flows": {"sender": 65}}, ["flows.sender", "65", "64"]),
         ({"flows": {"count": 4097}}, ["flows.count", "4097", "4096"]),
         ({"flows": [{"count": 4096}] * 8}, ["flows: 32768", "at most 30000"]),
         ({"flows": {"count": 1025}, "traffic": "iperf3"}, ["flows: 1025", "traffic iperf3", "at most 1024"]),
         ({"path": {"second_bandwidth": "1kbit"}}, ["path.second_bandwidth", "1kbit is less than 100kbit"]),
-        ({"path": {"second_bandwidth": "5mbit", "second_buffer": "1B"}}, ["path", "second_buffer 1B", "3028B"]),
+        ({"path": {"second_bandwidth": "5mbit", "second_buffer": "3027B"}}, ["second_buffer 3027B is", "3028B"]),
         ({"path": {"second_bandwidth": "5mbit", "second_buffer": "9sp"}}, ["second_buffer 9sp", "frames (p)"]),
         ({"path": {"second_bandwidth": "5mbit", "aqm": "codel"}}, ["second_bandwidth 5mbit", "aqm codel", "none"]),
         ({"path": {"ip_version": 5}}, ["path.ip_version", "'5' is not a version of IP; give 4 or 6"]),
@@ -240,6 +297,10 @@ def test_several_groups_of_flows_run_together() -> None:
         (
             {"cross_traffic": {"load": 0.5, "size": "1kB"}, "path": {"bandwidth": "1gbit"}},
             ["cross_traffic", "size", "1kB", "625000", "30000", "larger size"],
+        ),
+        (
+            {"cross_traffic": {"load": 0.8, "size": "10kB"}, "flows": [{"count": 4096}] * 7},
+            ["makes some 2000 of them in 10s", "room for 30000"],
         ),
         ({"flows": {"start": "9s", "start_spread": "1s"}}, ["start at 10s", "duration 10s"]),
         ({"flows": {"start_spread": "2s", "stop": "2s"}}, ["stop at 2s", "more than their start 2s"]),
@@ -255,6 +316,8 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"nic": {"gro": "maybe"}}, ["nic.gro", "'maybe'", "on", "off"]),
         ({"nic": {"rx_ring": 0}}, ["nic.rx_ring", "0 is less than 1"]),
         ({"qdisc": "cake"}, ["qdisc", "'cake'", "fq"]),
+        ({"qdisc": "fq", "pacing": "draft"}, ["pacing: draft is how TCP paces by itself, but fq does it here"]),
+        ({"programs": {"files": "a,,b"}}, ["programs.files: 'a,,b' has an empty name; write for example a,b"]),
         ({"samples": "1us"}, ["samples", "1us is less than 100us"]),
         ({"samples": "often"}, ["samples", "'often' is not a duration"]),
         ({"packets": "some"}, ["packets", "'some'"]),
@@ -270,6 +333,73 @@ def test_bad_input_is_one_line_that_names_field_value_and_remedy(fields: dict[st
     assert "\n" not in str(refusal.value)
     for word in words:
         assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"path": {"buffer": "3028B", "second_bandwidth": "5mbit", "second_buffer": "3028B"}},
+        {"path": {"buffer": "0B", "burst": "1514B"}},
+        {"path": {"buffer": "40kB", "aqm": "red min=20kB max=40kB probability=1"}},
+        {"flows": [{"stop": "10s"}]},
+        {"pacing": "kept", "qdisc": "fq"},
+        {"contention": {"share": 0.4, "timeslice": "4s"}},  # one period
+        {"contention": {"share": 0.5, "alternate": "20ms"}},
+        {"contention": {"share": 1, "alternate": "1ms"}},  # of what is never taken away
+        {"cross_traffic": {"enters": "second"}},  # of none
+        # So many begin at the rate of the bottleneck that they enter at.
+        {
+            "path": {"bandwidth": "1gbit", "second_bandwidth": "10mbit"},
+            "cross_traffic": {"load": 0.5, "size": "1kB", "enters": "second"},
+        },
+    ],
+)
+def test_what_lies_on_a_bound_is_let_pass(fields: dict[str, Any]) -> None:
+    scenario({"kernel": "virtual-6.12", **fields})
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        ({"start": "1s"}, 9),
+        ({"stop": "20s"}, 10),
+        ({"alternate": "3s"}, 6),  # 0 to 3 and 6 to 9
+        ({"alternate": "4s"}, 6),  # 0 to 4 and 8 to 10
+        ({"alternate": "3s", "start": "1s", "stop": "8s"}, 4),
+    ],
+)
+def test_the_time_with_contention_is_from_start_to_stop_and_every_other_alternation(
+    times: dict[str, str], seconds: int
+) -> None:
+    assert scenario({"contention": {"share": 0.5, **times}}).contention.contended(10 * 10**9) == seconds * 10**9
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "cubic, 20mbit, RTT 10ms, 100% CPU"),
+        (
+            {"flows": [{"cc": "bbr", "count": 2}, {}], "path": {"rtt": "40ms"}, "contention": {"share": 0.5}},
+            "2xbbr+cubic, 20mbit, RTT 40ms, 50% CPU in 10ms slices (virtual)",
+        ),
+        (
+            {"contention": {"share": 0.5, "driver": "quota"}},
+            "cubic, 20mbit, RTT 10ms, 50% CPU in 10ms slices (quota)",
+        ),
+        ({"contention": {"replay": "a.csv"}}, "cubic, 20mbit, RTT 10ms, CPU as in a.csv"),
+        ({"cross_traffic": {"load": 0.2}}, "cubic beside 20% cross traffic, 20mbit, RTT 10ms, 100% CPU"),
+        ({"traffic": "quic:quinn"}, "quic:quinn (cubic), 20mbit, RTT 10ms, 100% CPU"),
+        ({"programs": {"sender": "nginx -g x", "receiver": "curl"}}, "nginx (cubic), 20mbit, RTT 10ms, 100% CPU"),
+    ],
+)
+def test_a_scenario_is_one_short_line_for_people(fields: dict[str, Any], words: str) -> None:
+    assert scenario({"kernel": "virtual-6.12", **fields}).describe() == words
+
+
+def test_options_of_flows_are_for_one_group(tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text('[[flows]]\ncc = "bbr"\n[[flows]]\ncc = "cubic"\n')
+    with pytest.raises(BadInput, match=r"the file has several \[\[flows\]\] groups; change them in the file"):
+        Grid.from_flags({"flows": {"cc": "reno"}}, tmp_path / "two.toml")
 
 
 @given(share=st.floats(min_value=0.01, max_value=0.99), timeslice_us=st.integers(min_value=100, max_value=10**6))
@@ -313,6 +443,8 @@ def test_uml_runs_the_kernel_of_virtual_time() -> None:
     assert [(s.kernel, s.traffic) for s in Grid.from_flags(flags).scenarios] == [("virtual-6.12-realtime", "iperf3")]
     both = Grid.from_flags({**flags, "accelerator": ["uml", "tcg"]}).scenarios
     assert {s.accelerator: s.kernel for s in both} == {"uml": "virtual-6.12-realtime", "tcg": "debian-6.12"}
+    again = Grid(Grid.from_flags({**flags, "accelerator": ["uml", "tcg"]}).fields)  # as its dataset has it
+    assert [s.hash for s in again.scenarios] == [s.hash for s in both]
 
 
 def test_a_default_and_the_same_value_written_out_are_the_same_point() -> None:
@@ -397,7 +529,8 @@ def test_pacing_is_a_word_and_what_kept_makes_up_for() -> None:
     assert (Pacing.parse("kept"), str(Pacing.parse("kept lag=100ms"))) == (Pacing("kept", 100_000_000), "kept")
     assert str(Pacing.parse("kept lag=50ms")) == "kept lag=50ms"
     assert Pacing.parse("linux-4.14").lag == 0
-    for wrong in ("keep", "kernel lag=1ms", "kept lag=1s", "kept lag=0s", "kept slack=1ms", ""):
+    assert [Pacing.parse(f"kept lag={bound}").lag for bound in ("1us", "250ms")] == [1000, 250_000_000]
+    for wrong in ("keep", "kernel lag=1ms", "kept lag=251ms", "kept lag=999ns", "kept slack=1ms", ""):
         with pytest.raises(ValueError, match=r"kept|takes no options|is not one of"):
             Pacing.parse(wrong)
 
@@ -531,6 +664,7 @@ def test_a_file_may_hold_several_grids_and_a_scenario_in_two_is_measured_once() 
                 {"contention": {"share": [1, 0.5]}},
                 {"contention": {"share": [0.5, 0.25]}, "repeat": 3},
                 {"path": {"rtt": "40ms"}},
+                {"contention": {"share": 0.25}, "repeat": 1},
             ],
         }
     )
