@@ -27,7 +27,7 @@ import brobust
 import made_up
 from brobust import api
 from brobust.analysis import departures
-from brobust.analysis.explain import Collapse, Explanation, Missed, _rounds, bandwidths
+from brobust.analysis.explain import Collapse, Explanation, Missed, _causes, _rounds, bandwidths, speed
 from brobust.api import Result
 from brobust.cli import main
 from brobust.dataset import Dataset, Measured, OneRun, captures, find, recordings
@@ -692,6 +692,244 @@ def test_how_the_cpu_slows_a_flow_down_is_said_where_it_is_the_cause(
     assert explanation.sentences(full)[2:] == []
 
 
+def _explained(
+    fields: dict[str, Any], tables: dict[str, list[dict[str, Any]]] | None = None, flow: int = 0, **measured: Any
+) -> Explanation:
+    """Explain a run of this scenario that nobody has measured, with these columns and rows of its tables."""
+    (requested,) = Grid({"kernel": "virtual-6.12", "repeat": 1, **fields}).runs()
+    made = {name: [{"run": requested.id, **row} for row in rows] for name, rows in (tables or {}).items()}
+    run = Result(requested, Measured(made_up.rows(requested, **measured), **made))  # type: ignore[arg-type]
+    return api.explain(run, requested, flow, tries=False)
+
+
+def _every_100_ms(**columns: Any) -> list[dict[str, Any]]:
+    """Return a sample for each tenth of a second of ten; a column may be a function of the sample's number."""
+    return [
+        {"flow": 0, "time_s": number / 10, **{name: of(number) if callable(of) else of for name, of in columns.items()}}
+        for number in range(100)
+    ]
+
+
+ONOFF = {"flows": [{"cc": "bbr", "pattern": "onoff 1s 1s"}]}
+FIVE = {"flows": [{"cc": "bbr", "pattern": "rate 5mbit"}]}
+
+
+@pytest.mark.parametrize(
+    ("cause", "fields", "measured", "little_less"),
+    [
+        ("link", {}, {"throughput_mbps": 0.901 * 20 * 1448 / 1514}, {"throughput_mbps": 0.899 * 20 * 1448 / 1514}),
+        ("application", FIVE, {"throughput_mbps": 4.51}, {"throughput_mbps": 4.49}),
+        ("cpu", {}, {"effective_share": 0.949}, {"effective_share": 0.951}),
+        ("work", {}, {"cpu_busy_share": 0.901}, {"cpu_busy_share": 0.899}),
+        # 10 Mbit/s are 863 packets in a second, 86,326 in a hundred.
+        ("loss", {"path": {"loss": 1e-4}, "duration": "100s"}, {"drops": 9}, {"drops": 8}),
+        ("loss", {"path": {"loss": 1e-3}, "duration": "1s"}, {"drops": 140}, {"drops": 130}),
+        ("buffer", {}, {"drops": 1}, {"drops": 0}),
+        # 8,633 packets, of which 1 % are 87.3, and three standard deviations of that 28.
+        ("buffer", {"path": {"loss": 0.01}}, {"drops": 120}, {"drops": 112}),
+    ],
+)
+def test_a_sign_is_seen_from_its_bound_on(
+    cause: str, fields: dict[str, Any], measured: dict[str, Any], little_less: dict[str, Any]
+) -> None:
+    """The bounds are those of the table in docs/see.md."""
+    seen, unseen = (_explained(fields, **{"throughput_mbps": 10.0, **columns}) for columns in (measured, little_less))
+    assert cause in seen.signs and cause not in unseen.signs
+
+
+def test_what_decides_about_the_application_is_the_second_half_without_off_times() -> None:
+    for limited in (25, 26):  # of 50 samples
+        samples = _every_100_ms(app_limited=lambda number, limited=limited: number < 50 + limited)
+        assert ("application" in _explained(ONOFF, {"samples": samples}).signs) == (limited > 25)
+    # Nothing in flight from the sample at 6 s until the next packet, of 5 s.
+    nothing = _every_100_ms(inflight_packets=lambda number: 0 if number == 60 else 9)
+    off = [{"sender": 1, "kind": "timeslice", "start_s": at, "duration_ms": ms} for at, ms in ((0, 6200), (6.4, 3600))]
+    for until_s, off_times, is_idle in ((7.0, [], False), (7.1, [], True), (7.1, off, False)):
+        packets = [_data(0.0), _data(until_s)]
+        tables = {"samples": nothing, "packets": packets, "offtimes": off_times}
+        assert ("application" in _explained(ONOFF, tables).signs) == is_idle
+
+
+def _data(time_s: float, size: int = 1250, **more: Any) -> dict[str, Any]:
+    return {"flow": 0, "time_s": time_s, "direction": "data", "payload_bytes": size, "frame_bytes": size + 66, **more}
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "before", "decides"),
+    [
+        (4.7, 13.0, 17.7, False),  # half of an equal part of 19.1 are 4.8
+        (4.9, 13.0, 17.7, True),
+        (4.9, 13.0, 15.1, True),  # 17.9 is 1.2 times 14.9
+        (4.9, 13.0, 14.8, False),
+    ],
+)
+def test_a_full_path_decides_only_if_the_flow_has_its_part_and_it_was_as_full_before(
+    own: float, other: float, before: float, decides: bool
+) -> None:
+    rates = [{"flow": flow, "time_s": 10.0, "throughput_mbps": mbps} for flow, mbps in enumerate((own, other))]
+    flows = {"flows": [{"cc": "bbr"}, {"cc": "cubic"}]}
+    found = _explained(flows, {"throughput": rates}, throughput_mbps=before / 2, effective_share=0.5)
+    assert found.causes == (["link"] if decides else [])
+    assert found.signs["link"]["part"] == pytest.approx((own + other) / (20 * 1448 / 1514))
+
+
+@pytest.mark.parametrize(
+    ("fields", "mbps"),
+    [
+        ({}, 20 * 1448 / 1514),
+        ({"path": {"ip_version": 6}}, 20 * 1428 / 1514),
+        ({"path": {"second_bandwidth": "5mbit"}}, 5 * 1448 / 1514),
+        ({"path": {"burst": "250kB"}}, 20 * 1448 / 1514 + 0.2),
+        ({"path": {"bandwidth_changes": "5s:10mbit"}}, 15 * 1448 / 1514),
+        ({"path": {"bandwidth_changes": "4s:10mbit"}, "flows": [{"start": "2s"}]}, (20 * 2 + 10 * 6) / 8 * 1448 / 1514),
+        ({"path": {"bandwidth_changes": "4s:10mbit"}, "flows": [{"stop": "4s"}]}, 20 * 1448 / 1514),
+    ],
+)
+def test_a_path_has_room_for_the_payload_of_its_narrowest_bottleneck_in_the_flow_s_time(
+    fields: dict[str, Any], mbps: float
+) -> None:
+    assert _explained(fields).possible_mbps == pytest.approx(mbps)
+
+
+def test_the_cpu_of_a_virtual_run_is_counted_in_the_flow_s_time_and_that_of_a_vm_in_all() -> None:
+    slices = [{"sender": 1, "kind": "timeslice", "start_s": at, "duration_ms": ms} for at, ms in ((0, 5000), (8, 2000))]
+    of_cpu = {"effective_share": 0.7, "effective_timeslice_ms": 3.0, "effective_offtime_ms": 7.0}
+    for backend, kernel, share in (("virtual", "virtual-6.12", 0.4), ("vm", "debian-6.12", 0.7)):
+        fields = {"backend": backend, "kernel": kernel, "flows": [{"start": "5s"}]}
+        found = _explained(fields, {"offtimes": slices}, **of_cpu)
+        assert found.signs["cpu"] == {"share": pytest.approx(share), "on_ms": 3.0, "off_ms": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("pacing", "made_up_ms"), [("kernel", 0.5), ("kept lag=5ms", 5.0), ("linux-4.14", 0.0), ("draft", 0.0)]
+)
+def test_a_missed_departure_is_late_and_made_up_for_as_pacing_does(pacing: str, made_up_ms: float) -> None:
+    """At 10 Mbit/s the gap of 1250 bytes is 1 ms; the second departure misses half as long an off-time."""
+    cpu = [(0, 10), (20, 10), (35, 10)]
+    slices = [{"sender": 1, "kind": "timeslice", "start_s": begin / 1e3, "duration_ms": float(ms)} for begin, ms in cpu]
+    packets = [_data(ms / 1e3) for ms in (9.5, 20, 29.5, 35)]
+    samples = [{"flow": 0, "time_s": 0.001, "pacing_rate_mbps": 10.0, "bandwidth_estimate_mbps": 10.0,
+                "cwnd_packets": 9, "inflight_packets": 1}]  # fmt: skip
+    tables = {"samples": samples, "packets": packets, "offtimes": slices}
+    missed = _explained({"pacing": pacing, "flows": [{"cc": "bbr"}]}, tables).missed
+    assert missed is not None and (missed.off_times, missed.departures, missed.pacing) == (2, 2, pacing)
+    assert (missed.first_s, missed.first_late_ms) == (pytest.approx(0.0105), pytest.approx(9.5))
+    assert (missed.late_ms, missed.made_up_ms) == (pytest.approx((9.5 + 4.5) / 2), pytest.approx(made_up_ms))
+    early = _explained({"pacing": pacing, "flows": [{"cc": "bbr", "stop": "30ms"}]}, tables).missed
+    assert early is not None and early.departures == 1  # the second one was due at 30.5 ms
+
+
+@pytest.mark.parametrize(
+    ("fields", "settled", "has_fallen"),
+    [
+        ({}, 9.9, True),
+        ({}, 10.1, False),  # half of the path's 20 Mbit/s
+        ({"path": {"second_bandwidth": "16mbit"}}, 8.1, False),
+        ({"path": {"bandwidth_changes": "3s:16mbit"}}, 8.1, False),
+        ({"cross_traffic": {"load": 0.2}}, 8.1, False),
+        ({"flows": [{"cc": "bbr", "count": 2}]}, 5.1, False),
+        ({"flows": [{"cc": "bbr", "count": 2}]}, 4.9, True),
+    ],
+)
+def test_an_estimate_has_collapsed_if_it_is_below_half_of_what_the_path_has_for_the_flow(
+    fields: dict[str, Any], settled: float, has_fallen: bool
+) -> None:
+    def estimate(number: int) -> float:
+        return 10.0 if number < 5 else 21.0 if number < 20 else 15.0 if number < 30 else settled
+
+    tables = {"samples": _every_100_ms(bandwidth_estimate_mbps=estimate, srtt_ms=20.0)}
+    found = _explained({"flows": [{"cc": "bbr"}], "samples": "100ms", **fields}, tables).collapse
+    fell = Collapse(from_mbps=21.0, at_s=0.5, to_mbps=settled, reached_s=3.0, rounds=125)  # in 2.5 s, of 20 ms each
+    assert found == (fell if has_fallen else None)
+
+
+def test_an_estimate_that_was_never_twice_as_high_has_not_collapsed() -> None:
+    tables = {"samples": _every_100_ms(bandwidth_estimate_mbps=lambda number: 9.0 if number < 20 else 5.0)}
+    assert _explained({"flows": [{"cc": "bbr"}], "samples": "100ms"}, tables).collapse is None
+
+
+@pytest.mark.parametrize(
+    ("signs", "without", "causes"),
+    [
+        (["link", "application", "cpu"], {"cpu": 99.0}, ["link"]),
+        (["application", "window"], {}, ["application"]),
+        (["window", "cpu"], {"cpu": 99.0}, ["window"]),
+        (["cpu"], {}, ["cpu"]),
+        (["cpu", "loss"], {}, []),
+        (["cpu", "loss"], {"cpu": 99.0}, []),
+        (["cpu"], {"cpu": 12.0}, ["cpu"]),
+        (["cpu"], {"cpu": 11.9}, []),
+        (["cpu", "loss", "buffer"], {"cpu": 20.0, "loss": 18.0, "buffer": 17.9}, ["cpu", "loss"]),
+        (["~link", "cpu"], {"cpu": 12.0}, ["cpu"]),
+        (["~link", "cpu"], {"cpu": 11.9}, ["link"]),
+        (["~window", "cpu"], {"cpu": 11.9}, ["window"]),
+    ],
+)
+def test_the_cause_is_that_without_which_a_flow_of_10_mbits_carries_1_2_times_as_much(
+    signs: list[str], without: dict[str, float], causes: list[str]
+) -> None:
+    """As docs/see.md says below its table. `~`: a path or a window that does not decide."""
+    found = {name.removeprefix("~"): {"decides": False} if name.startswith("~") else {} for name in signs}
+    assert _causes(found, 10.0, without) == causes
+
+
+def test_of_programs_requests_the_speed_of_the_median_one_counts() -> None:
+    assert speed({"throughput_mbps": 9.0}) == 9.0
+    assert speed({"throughput_mbps": 9.0, "requests": 5, "request_median_ms": 50.0}) == 1 / 50
+    assert speed({"throughput_mbps": 9.0, "requests": 5, "request_median_ms": None}) == 0
+
+
+@pytest.mark.parametrize(
+    ("cause", "fields", "option"),
+    [
+        ("buffer", {"path": {"buffer": "4bdp"}}, "--buffer 400000B"),
+        ("buffer", {"path": {"buffer": "0.2bdp"}}, "--buffer 50000B"),  # 2 BDP
+        (
+            "buffer",
+            {"path": {"buffer": "4bdp", "second_bandwidth": "10mbit", "second_buffer": "20kB"}},
+            "--buffer 400000B --second-buffer 80000B",
+        ),
+        ("cpu", {}, "--share 1"),
+        ("cpu", {"flows": [{"sender": 2}]}, None),
+        ("work", {"cpu": {"frequency": "1GHz"}}, "no --cpu-frequency"),
+        (
+            "work",
+            {"traffic": "quic:quinn", "programs": {"accept_time": "1ms", "sent_byte_ns": 2}},
+            "--sent-byte-ns 0 --accept-time 0s",
+        ),
+        ("window", {}, None),
+    ],
+)
+def test_a_cause_is_taken_away_as_the_page_says(cause: str, fields: dict[str, Any], option: str | None) -> None:
+    one = scenario({"path": {"bandwidth": "20mbit", "rtt": "10ms"}, "kernel": "virtual-6.12", **fields})
+    (change,) = [api._without(cause, one, 0)]
+    assert (change and change[0]) == option
+    if change is not None:
+        api._changed(Run(one, 0), change[1])  # which is a scenario
+
+
+@pytest.mark.parametrize(
+    ("fields", "causes", "options"),
+    [
+        ({}, ["cpu"], ["--timeslice 1ms", "--cc bbr_steady", "--cc bbr_robust", "--pacing kept", "--qdisc fq"]),
+        ({"qdisc": "fq"}, ["cpu"], ["--timeslice 1ms", "--cc bbr_steady", "--cc bbr_robust", "--pacing kept"]),
+        ({"contention": {"timeslice": "1ms"}, "pacing": "kept"}, ["cpu"], ["--cc bbr_steady", "--cc bbr_robust"]),
+        ({"flows": [{"cc": "cubic"}]}, ["cpu"], ["--timeslice 1ms"]),
+        ({"flows": [{"cc": "bbr", "sender": 2}], "pacing": "kept"}, ["cpu"], ["--cc bbr_steady", "--cc bbr_robust"]),
+        ({"flows": [{"cc": "cubic"}]}, ["loss"], ["--cc bbr"]),
+        ({}, ["loss"], []),
+        ({"flows": [{"cc": "cubic"}]}, [], []),
+        ({"flows": [{"cc": "bbr"}, {"cc": "cubic"}]}, ["cpu"], []),
+    ],
+)
+def test_what_may_help_is_tried_only_where_it_would_change_something(
+    fields: dict[str, Any], causes: list[str], options: list[str]
+) -> None:
+    one = scenario({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}], **fields})
+    found = Explanation("a-0", 0, one.flows[0].cc, 1, 5.0, 19.1, 0.3, {}, [], causes, pacing_rate_mbps=5.0)
+    assert [option for option, _ in api._repairs(found, one)] == options
+
+
 @pytest.mark.virtual
 def test_an_explanation_says_how_the_estimate_fell_and_what_would_change_it(
     brobust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -835,20 +1073,22 @@ def test_a_flow_whose_window_is_full_has_missed_no_departure() -> None:
         assert len(list(departures.missed(data, slices, pl.DataFrame(acks)))) == missed
 
 
-@pytest.mark.parametrize(("in_flight", "limit"), [(4, "pacing rate, 5 Mbit/s"), (20, "congestion window, 20 packets")])
-def test_what_limits_a_flow_is_what_it_waits_for(in_flight: int, limit: str) -> None:
-    (requested,) = Grid({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}], "contention": HALF}).runs()
-    rows = made_up.rows(requested, throughput_mbps=3.0, effective_share=0.5)
-    sample = {
-        "run": requested.id,
-        "flow": 0,
-        "pacing_rate_mbps": 5.0,
-        "bandwidth_estimate_mbps": 5.0,
-        "cwnd_packets": 20,
-    }
-    samples = [{**sample, "time_s": second / 10, "inflight_packets": in_flight} for second in range(100)]
-    said = Result(requested, Measured(rows, samples=samples)).explain(tries=False)
-    assert f"What limits it now is its own {limit}" in said or f"What limits it now is its {limit}" in said, said
+@pytest.mark.parametrize(
+    ("in_flight", "limit"),
+    [
+        ([4], "own pacing rate, 5 Mbit/s"),
+        ([17], "own pacing rate, 5 Mbit/s"),
+        ([18], "congestion window, 20 packets"),  # nine tenths of it are full
+        ([18, 4, 4, 4, 4, 4], "own pacing rate, 5 Mbit/s"),
+        ([18, 4, 4], None),  # neither seldom nor most of the time
+    ],
+)
+def test_what_limits_a_flow_is_what_it_waits_for(in_flight: list[int], limit: str | None) -> None:
+    sample = {"pacing_rate_mbps": 5.0, "bandwidth_estimate_mbps": 5.0, "cwnd_packets": 20}
+    samples = _every_100_ms(inflight_packets=lambda number: in_flight[number % len(in_flight)], **sample)
+    found = _explained({"flows": [{"cc": "bbr"}]}, {"samples": samples}, effective_share=0.5)
+    said = [sentence for sentence in explanation.sentences(found) if sentence.startswith("What limits it now")]
+    assert said == ([f"What limits it now is its {limit} in the median."] if limit else [])
 
 
 def test_what_is_less_than_a_bit_per_second_is_nothing() -> None:

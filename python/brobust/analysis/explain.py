@@ -381,8 +381,7 @@ class _Facts:
             return None
         late_ms = sum(one.late_s for one in found) / len(found) * 1e3
         pacing = Pacing.parse(self.row["pacing"] or "kernel")
-        # The other rules make up for nothing, but do not act where fq paces.
-        of_gap = 0.5 if pacing.name in ("kernel", "kept") or self.row["qdisc"] == "fq" else 0.0
+        of_gap = 0.5 if pacing.name in ("kernel", "kept") else 0.0  # the other rules make up for nothing
         made_up_ms = sum(min(one.late_s, one.gap_s * of_gap + pacing.lag / 1e9) for one in found) / len(found) * 1e3
         first = found[0]
         off_times = sum(self.row["start_s"] <= off < self.end_s for _, off in slices[:-1])
