@@ -52,10 +52,10 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def test_what_is_appended_is_read_back(dataset: Dataset) -> None:
-    dataset.append("a-0", _measured("a-0"))
     dataset.append("b-0", _measured("b-0"))
+    dataset.append("a-0", _measured("a-0"))
     runs = Dataset.open(dataset.directory).runs()
-    assert set(runs["run"]) == {"a-0", "b-0"}
+    assert runs["run"].to_list() == ["a-0", "b-0"]
     assert runs.columns == list(RUNS)
 
 
@@ -87,8 +87,44 @@ def test_the_grid_in_it_is_the_one_it_was_begun_with(dataset: Dataset) -> None:
 def test_failed_runs_are_done_again_and_half_written_ones_do_not_count(dataset: Dataset) -> None:
     dataset.append("a-0", _measured("a-0"))
     dataset.append("b-0", _measured("b-0", "failed"))
-    (dataset.directory / "runs" / "c-0.new").write_bytes(b"half a file")
-    assert dataset.finished() == {"a-0"}
+    dataset.append("c-0", _measured("c-0", "unfaithful"))
+    (dataset.directory / "runs" / "d-0.new").write_bytes(b"half a file")
+    assert dataset.finished() == {"a-0", "c-0"}
+
+
+def test_when_files_are_merged_an_earlier_attempt_does_not_come_back_nor_does_a_failed_run_go(
+    dataset: Dataset,
+) -> None:
+    for outcome in ("failed", "ok", "ok"):
+        dataset.append("a-0", replace(_rates("a-0"), runs=_measured("a-0", outcome).runs))
+    dataset.append("b-0", _measured("b-0", "failed"))
+    for _ in range(2):
+        assert dataset.runs().select("run", "outcome").rows() == [("a-0", "ok"), ("b-0", "failed")]
+        assert dataset.throughput().height == 2
+        dataset.compact()
+
+
+def test_files_stay_as_they_are_where_there_is_no_room_to_merge_them(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("a-0", "b-0"):
+        dataset.append(run, _measured(run))
+
+    def full(*_: object) -> None:
+        raise WriteFailed("no room", "make room")
+
+    monkeypatch.setattr(files, "write_table", full)
+    dataset.compact()
+    assert dataset.finished() == {"a-0", "b-0"}
+
+
+def test_calibrations_are_handed_out_in_the_order_in_which_they_were_noted(dataset: Dataset) -> None:
+    for rtt_ms in (1.0, 2.0):
+        dataset.note_calibration({"network_rtt_ms": rtt_ms})
+    assert dataset.calibrations() == [{"network_rtt_ms": 1.0}, {"network_rtt_ms": 2.0}]
+    (dataset.directory / "calibration.jsonl").write_text("5\n")
+    with pytest.raises(BadInput, match=r"calibration\.jsonl: is damaged: its lines are no JSON objects; remove it"):
+        dataset.calibrations()
 
 
 def test_the_rest_of_a_series_goes_kernel_by_kernel(tmp_path: Path) -> None:
@@ -138,8 +174,8 @@ def test_where_the_first_run_has_no_room_the_directory_is_left_as_it_was(
 
     monkeypatch.setattr(files, "write_table", full)
     with dataset.writing(), pytest.raises(WriteFailed):
-        dataset.append("a-0", _rates("a-0"))
-    assert (dataset.directory / "throughput").exists()
+        dataset.append("a-0", replace(_rates("a-0"), pcap=b"capture"))
+    assert (dataset.directory / "throughput").exists() and (dataset.directory / "pcap").exists()
     with dataset.writing():
         assert dataset.discard_if_empty()
     assert not dataset.directory.exists()
@@ -151,7 +187,7 @@ def test_a_table_that_nobody_needs_is_not_written(tmp_path: Path) -> None:
     for dataset, run in ((begun, "a-0"), (Dataset.open(begun.directory), "b-0")):
         dataset.append(run, _rates(run))
     assert begun.finished() == {"a-0", "b-0"} and begun.throughput().is_empty()
-    with pytest.raises(BadInput, match="--without: 'runs' is not"):
+    with pytest.raises(BadInput, match=r"--without: 'runs' is not a table .* left out: throughput, offtimes$"):
         Dataset.create(tmp_path / "e", Grid.from_flags({}), {}, without=["runs"])
     assert not (tmp_path / "e").exists()
     begun.check_without(["throughput"])
@@ -248,10 +284,12 @@ def test_a_second_resume_is_refused_and_destroys_nothing(dataset: Dataset, capsy
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(dataset: Dataset) -> None:
     dataset.append("a-0", _measured("a-0"))
-    left = dataset.directory / "runs" / ".brobust-0123456789abcdef.new"
-    left.write_bytes(b"half")
+    (dataset.directory / "pcap").mkdir()
+    left = [dataset.directory / name / ".brobust-0123456789abcdef.new" for name in ("", "runs", "pcap")]
+    for file in left:
+        file.write_bytes(b"half")
     with dataset.writing():
-        assert not left.exists()
+        assert not any(file.exists() for file in left)
     assert dataset.finished() == {"a-0"}
 
 
@@ -423,12 +461,14 @@ def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> No
     whole.with_columns(pl.Series("share", ["many"])).write_parquet(runs / parts.name(2, 2))
     whole.drop("cc").write_parquet(runs / parts.name(3, 3))
     (runs / parts.name(4, 4)).mkdir()
+    whole.drop(parts.PART).write_parquet(runs / parts.name(5, 5))
     whole.write_parquet(runs / "b-0.parquet")  # as brobust wrote it before 0.2.0
     with pytest.warns(UnreadableFile) as said:
         assert set(dataset.runs()["run"]) == {"a-0"}
     left_out = {str(one.message).partition(".parquet")[0].rpartition("/")[2] for one in said}
-    assert left_out == {"b-0", *(parts.name(n, n).removesuffix(".parquet") for n in (2, 3, 4))}
+    assert left_out == {"b-0", *(parts.name(n, n).removesuffix(".parquet") for n in (2, 3, 4, 5))}
     assert any("no column cc" in str(one.message) for one in said)
+    assert not any("\n" in str(one.message) for one in said)
 
 
 @pytest.mark.parametrize(("backend", "said"), [("virtual", (None, "off", 1)), ("vm", ("spin", None, 1))])
@@ -587,8 +627,14 @@ def test_a_backend_may_give_frames_instead_of_rows(dataset: Dataset) -> None:
     assert read["cwnd_packets"].dtype == pl.Int64
     assert read["srtt_ms"].null_count() == 2
     assert dataset.packets().columns == list(PACKETS)
-    assert (dataset.directory / "pcap" / "a-0.pcap").read_bytes() == b"capture"
+    assert find(dataset, "a-0").pcap == b"capture"
     assert dataset.throughput().is_empty()
+    # Frames of several runs may have other types. What was captured of an earlier attempt is gone.
+    wider = samples.with_columns(pl.col("cwnd_packets").cast(pl.Int64), run=pl.lit("b-0"))
+    two = {"a-0": samples, "b-0": wider}
+    dataset.append_all([(run, Measured([{"run": run, "outcome": "ok"}], samples=two[run])) for run in two])
+    assert dataset.samples()["cwnd_packets"].to_list() == [10, 11] * 2
+    assert find(dataset, "a-0").pcap is None
 
 
 def test_a_frame_with_a_column_of_its_own_is_a_mistake() -> None:
@@ -636,6 +682,10 @@ def test_the_scenarios_columns_are_in_the_schema(samples: str | None, ms: float 
     run = Run(
         scenario=scenario({"samples": samples, "cpu": {"frequency": "576MHz"}, "path": {"aqm": "codel"}}), repeat=1
     )
+    policer = {"burst": "15kB", "buffer": "0B", "second_bandwidth": "5mbit", "second_buffer": "30kB"}
+    of_path = scenario_columns(Run(scenario({"path": policer}), repeat=0))
+    names = ("burst_bytes", "buffer_bytes", "second_bandwidth_mbps", "second_buffer_bytes")
+    assert [of_path[name] for name in names] == [15_000, 0, 5.0, 30_000]
     columns = scenario_columns(run)
     assert set(columns) <= set(RUNS)
     assert columns["samples_ms"] == ms
@@ -644,8 +694,11 @@ def test_the_scenarios_columns_are_in_the_schema(samples: str | None, ms: float 
 
 def test_a_failed_run_has_a_row_per_flow() -> None:
     run = Run(scenario=scenario({"backend": "vm", "flows": [{"count": 3}]}), repeat=0)
-    rows = failed(run, "no luck", datetime.now(UTC)).runs
-    assert [row["flow"] for row in rows] == [0, 1, 2]
+    ended = {"run": run.id, "flow": 0, "end": "sender", "stderr": "no luck"}
+    measured = failed(run, "no luck", datetime.now(UTC), {"kernel_release": "6.12.1"}, [ended])
+    rows = measured.runs
+    assert [row["flow"] for row in rows] == [0, 1, 2] and measured.programs == [ended]
+    assert {row["kernel_release"] for row in rows} == {"6.12.1"}
     assert {row["coalesce_us"] for row in rows} == {None}
     assert frame(rows, RUNS)["reason"].to_list() == ["no luck"] * 3
 

@@ -372,8 +372,8 @@ def _dataset(directory: Path, runs: list[str]) -> Dataset:
 
 
 def test_a_run_is_named_by_the_beginning_of_its_id_or_is_the_only_one(tmp_path: Path) -> None:
-    two = _dataset(tmp_path / "two", ["abc-0", "abd-0"])
-    assert find(two, "abd").id == "abd-0"
+    two = _dataset(tmp_path / "two", ["abc-0", "abd-10", "abd-1"])
+    assert [find(two, name).id for name in ("abc", "abd-1", "abd-10")] == ["abc-0", "abd-1", "abd-10"]
     assert find(_dataset(tmp_path / "one", ["abc-0"]), None).id == "abc-0"
 
 
@@ -386,18 +386,26 @@ def test_a_run_that_is_not_one_is_refused_with_the_names(
     assert "holds 2 runs" in several and "abc-0 (bbr, 50% CPU); abd-0" in several
     assert "holds 2 such runs; give one of abc-0" in refused(capsys, command, str(tmp_path / "two"), "ab")
     assert "no such run; give one of abc-0 (" in refused(capsys, command, str(tmp_path / "two"), "7")
+    none = _dataset(tmp_path / "none", [])
+    assert "none holds no run; measure one with `brobust run`" in refused(capsys, command, str(none.directory))
+    none.append("abc-0", Measured([{"run": "abc-0", "flow": 0, "outcome": "failed", "reason": "it panicked"}]))
+    said = refused(capsys, command, str(none.directory))
+    assert "run abc-0 failed: it panicked; nothing of it was measured" in said
 
 
 def test_runs_that_can_be_chosen_are_named_by_what_differs(tmp_path: Path) -> None:
     contention = {"share": 0.5, "start": ["0s", "2s"]}
-    grid = Grid({"kernel": "virtual-6.12", "contention": contention, "flows": [{"stop": "3s"}], "seed": [1, 2]})
+    grids = [{"flows": [{"stop": "3s"}]}, {"seed": 2}]
+    grid = Grid({"kernel": "virtual-6.12", "contention": contention, "grids": grids, "repeat": 1})
     dataset = made_up.dataset(tmp_path / "a", grid)
     with pytest.raises(BadInput, match="holds 4 runs; give one of ") as refusal:
         find(dataset, None)
     for run in grid.runs():
         start = "0s" if run.scenario.contention.start == 0 else "2s"
-        words = f"{run.id} (cubic, 50% CPU, contention.start {start}, seed {run.scenario.seed})"
+        stop = "flows.stop 3s, seed 1" if run.scenario.seed == 1 else "no flows.stop, seed 2"
+        words = f"{run.id} (cubic, 50% CPU, contention.start {start}, {stop})"
         assert words in str(refusal.value)
+        assert find(dataset, run.id).run() == run
 
 
 def test_runs_that_are_only_counted_tell_those_apart_that_are_named(tmp_path: Path) -> None:
