@@ -307,6 +307,57 @@ def test_every_panel_shows_all_of_its_points(runs: pl.DataFrame) -> None:
     assert highest >= summary.runs(both)["throughput_mbps"].max()
 
 
+def test_each_of_five_panels_is_drawn_under_its_own_name(runs: pl.DataFrame) -> None:
+    each = [runs.with_columns(rtt_ms=pl.lit(ms), run=pl.col("run") + f"-{ms}") for ms in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    axes = [one for one in ThroughputFigure(pl.concat(each), x="share").figure().axes if one.get_visible()]
+    assert [one.get_title().partition(",")[0] for one in axes] == [f"{ms} ms RTT" for ms in range(1, 6)]
+
+
+def test_as_many_panels_as_fit_are_drawn_and_more_are_refused(runs: pl.DataFrame) -> None:
+    each = [runs.with_columns(loss=pl.lit(n / 100), run=pl.col("run") + f"-{n}") for n in range(13)]
+    assert ThroughputFigure(pl.concat(each[:12]), x="share").panels == 12
+    with pytest.raises(BadInput, match="the dataset varies along loss: 13 panels, and 12 fit"):
+        ThroughputFigure(pl.concat(each), x="share")
+
+
+def test_a_bar_goes_from_the_least_of_three_runs_to_the_greatest_and_begins_above_0(runs: pl.DataFrame) -> None:
+    (axes,) = ThroughputFigure(runs.filter(pl.col("cc") == "bbr")).figure().axes
+    (bars,) = axes.collections
+    ends = [segment.tolist() for segment in bars.get_segments()]  # type: ignore[attr-defined]
+    assert ends == [[[25, 1], [25, 9]], [[100, 19], [100, 19]]]
+    assert axes.get_ylim()[0] == 0 and axes.get_xscale() == "linear"
+
+
+def test_a_figure_of_deviations_says_so_and_has_them(runs: pl.DataFrame) -> None:
+    figure = ThroughputFigure(runs, stat="deviation")
+    points = figure._points(figure._runs.filter(pl.col("cc") == "bbr"))
+    assert points["value"].to_list() == pytest.approx([19**0.5, 0])  # of 1, 2 and 9: (9 + 4 + 25) / 2
+    drawn = figure.figure()
+    assert drawn.get_supylabel() == "standard deviation of the throughput at the receiver [Mbit/s]"
+    assert "Points: standard deviation over n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}3 runs. " in figure._caption
+    assert not any(line.get_marker() == "o" and line.get_linestyle() == "None" for line in drawn.axes[0].lines)
+
+
+def test_the_horizontal_axis_is_the_first_that_varies_or_the_share(runs: pl.DataFrame) -> None:
+    alone = runs.filter(pl.col("share") == 1)
+    assert ThroughputFigure(alone).x == "share"
+    wider = alone.with_columns(bandwidth_mbps=pl.lit(40.0), rtt_ms=pl.lit(5.0), run=pl.col("run") + "-w")
+    assert ThroughputFigure(pl.concat([alone, wider])).x == "bandwidth_mbps"
+
+
+def test_a_buffer_in_bdp_is_no_panel_beside_the_same_in_bytes(runs: pl.DataFrame) -> None:
+    deeper = runs.with_columns(buffer_bytes=pl.lit(50_000, pl.Int64), run=pl.col("run") + "-d")
+    figure = ThroughputFigure(pl.concat([runs, deeper]).filter(pl.col("share") == 1), x="buffer_bdp")
+    assert figure.panels == 1 and figure._ticks(figure._runs) == [1.0, 2.0]
+
+
+def test_a_replayed_run_stands_only_in_the_panel_of_its_recording(runs: pl.DataFrame) -> None:
+    alone = runs.filter(pl.col("share") == 1)
+    replayed = [alone.with_columns(replay=pl.lit(name), run=pl.col("run") + name) for name in ("a.csv", "b.csv")]
+    figure = ThroughputFigure(pl.concat(replayed))
+    assert figure.panels == 2 and figure._runs.height == 2 * alone.height
+
+
 def test_markers_have_room_above_values_that_nearly_coincide(runs: pl.DataFrame) -> None:
     equal = runs.with_columns(throughput_mbps=10 + pl.int_range(pl.len()) * 1e-3)
     _, highest = ThroughputFigure(equal).figure().axes[0].get_ylim()
@@ -790,6 +841,31 @@ def test_a_caption_tells_of_intervals_only_where_there_are_enough_runs(
     each = zip((1.0, 0.5), runs_of_each, strict=True)
     rows = frame([_row("bbr", share, repeat, 1.0) for share, count in each for repeat in range(count)], RUNS)
     assert said in caption(rows, summary.runs(rows), "median").replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize(
+    ("of_each", "said", "unsaid"),
+    [
+        ([{}], "10 ms RTT, 1 BDP buffer, 25 % CPU, 10 ms slices (driver deadline); 5 s per run. ", "loss"),
+        ([{"loss": 0.01}], ", 1 BDP buffer, 1 % loss, 25 % CPU,", "0.01"),
+        ([{"loss": 0.01}, {"loss": 0.02}], ", 1 BDP buffer, 25 % CPU,", "loss"),
+        ([{"driver": "virtual", "backend": "virtual"}], "10 ms slices (exact);", "deadline"),
+        ([{}, {"driver": "burner"}], "10 ms slices; 5 s", "("),
+        ([{}, {"timeslice_ms": 1.0}], "25 % CPU; 5 s", "slices"),
+        ([{}, {"share": 1.0, "timeslice_ms": None}], "1 BDP buffer, 10 ms slices (driver deadline);", "% CPU"),
+        ([{}, {"replay": "a.csv"}], "5 s per run", "recording"),
+        ([{"duration_s": 10.0}, {}], "; 5-10 s per run. ", "unfaithful"),
+        ([{}, {"outcome": "unfaithful"}], "Backend vm (TCG), Linux 6.12.0; 1 run unfaithful.", "2 run"),
+    ],
+)
+def test_a_caption_says_what_all_runs_have_in_common_and_nothing_that_differs(
+    of_each: list[dict[str, Any]], said: str, unsaid: str
+) -> None:
+    rows = [{**_row("bbr", 0.25, 0, 1.0, driver="deadline"), "run": f"{n}", **more} for n, more in enumerate(of_each)]
+    table = frame(rows, RUNS)
+    whole = caption(table, summary.runs(table), "median").replace("\N{NO-BREAK SPACE}", " ")
+    conditions = whole.partition(" Points:")[0]
+    assert whole.startswith("20 Mbit/s, ") and said in whole and unsaid not in conditions
 
 
 def test_a_caption_says_that_off_times_were_replayed() -> None:
