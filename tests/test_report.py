@@ -25,7 +25,7 @@ from brobust.dataset import RUNS, TABLES, Dataset, Measured, find, frame
 from brobust.errors import BadInput
 from brobust.report import over_time, programs, table
 from brobust.report.console import Console
-from brobust.report.plot import STYLES, ThroughputFigure, caption, styles
+from brobust.report.plot import STYLES, ThroughputFigure, caption, names_beside, styles
 from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.series.runner import summary as summary_of
@@ -325,6 +325,8 @@ def test_a_bar_goes_from_the_least_of_three_runs_to_the_greatest_and_begins_abov
     (bars,) = axes.collections
     ends = [segment.tolist() for segment in bars.get_segments()]  # type: ignore[attr-defined]
     assert ends == [[[25, 1], [25, 9]], [[100, 19], [100, 19]]]
+    medians = axes.containers[0][0]
+    assert medians.get_xydata().tolist() == [[25, 2], [100, 19]]
     assert axes.get_ylim()[0] == 0 and axes.get_xscale() == "linear"
 
 
@@ -342,7 +344,39 @@ def test_the_horizontal_axis_is_the_first_that_varies_or_the_share(runs: pl.Data
     alone = runs.filter(pl.col("share") == 1)
     assert ThroughputFigure(alone).x == "share"
     wider = alone.with_columns(bandwidth_mbps=pl.lit(40.0), rtt_ms=pl.lit(5.0), run=pl.col("run") + "-w")
-    assert ThroughputFigure(pl.concat([alone, wider])).x == "bandwidth_mbps"
+    two = ThroughputFigure(pl.concat([alone, wider]))
+    assert two.x == "bandwidth_mbps" and two.figure().axes[0].get_xscale() == "log"
+
+
+def test_percentages_are_drawn_as_such_and_runs_without_a_value_are_not(runs: pl.DataFrame) -> None:
+    ceiling = 20 * 1448 / 1514
+    half = runs.with_columns(ip_version=pl.lit(4, pl.Int64), throughput_mbps=pl.lit(ceiling / 2))
+    figure = ThroughputFigure(half, value="utilization")
+    points = figure._points(figure._runs.filter(pl.col("cc") == "bbr"))
+    assert points.select("x", "value").rows() == [(25, pytest.approx(50)), (100, pytest.approx(50))]
+    uncounted = runs.with_columns(retransmits=pl.when(pl.col("share") == 1).then("retransmits"))
+    figure = ThroughputFigure(uncounted, value="retransmits")
+    assert figure._points(figure._runs)["x"].to_list() == [100]
+
+
+def test_lines_are_named_by_an_axis_of_which_a_control_has_several_values(runs: pl.DataFrame) -> None:
+    own = {"flow_rtt_ms": pl.lit(40.0), "rtt_ms": pl.lit(40.0)}
+    for cc, controls in (
+        ("bbr", ["cubic", "bbr, 10 ms RTT", "bbr, 40 ms RTT"]),
+        ("cubic", ["cubic, 10 ms RTT", "cubic, 40 ms RTT", "bbr"]),
+    ):
+        longer = runs.filter(pl.col("cc") == cc).with_columns(run=pl.col("run") + "-f", **own)
+        figure = ThroughputFigure(pl.concat([runs, longer]), x="share", lines=["rtt_ms"])
+        assert figure.controls == controls and figure.panels == 1
+
+
+def test_a_figure_whose_name_has_a_dot_keeps_it(tmp_path: Path) -> None:
+    from brobust.report.plot import new_figure, save  # matplotlib is of the extra
+
+    with new_figure(3, 2) as figure:
+        assert [file.name for file in save(figure, tmp_path / "section 5.1", "c")] == [
+            "section 5.1.png", "section 5.1.svg",
+        ]  # fmt: skip
 
 
 def test_a_buffer_in_bdp_is_no_panel_beside_the_same_in_bytes(runs: pl.DataFrame) -> None:
@@ -443,8 +477,11 @@ def test_the_figure_is_written_and_its_caption_says_how_it_came_about(runs: pl.D
 
 def test_the_terminal_drawing_names_axes_and_controls(runs: pl.DataFrame) -> None:
     text = ThroughputFigure(runs).terminal()
-    for words in ("CPU share", "cubic", "bbr", "Mbit/s"):
+    for words in ("CPU share", "cubic", "bbr", "median: throughput at the receiver [Mbit/s]"):
         assert words in text
+    longer = runs.with_columns(rtt_ms=pl.lit(40.0), flow_rtt_ms=pl.lit(40.0), run=pl.col("run") + "-f")
+    several = ThroughputFigure(pl.concat([runs, longer])).terminal()
+    assert "median: throughput at the receiver [Mbit/s], 10 ms RTT" in several
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -480,6 +517,11 @@ def test_a_control_looks_the_same_in_every_figure(others: tuple[str, ...]) -> No
     found = styles(["cubic", "bbr", "bbr, kept schedule", "bbr_steady", *others])
     assert (found["cubic"], found["bbr"], found["bbr_steady"]) == (STYLES[0], STYLES[1], STYLES[2])
     assert len(set(found.values())) == len(found)
+    assert styles(["reno", "bbr, kept schedule"])["bbr, kept schedule"] == STYLES[1]
+
+
+def test_of_names_that_are_wider_than_a_figure_one_stands_in_a_line() -> None:
+    assert names_beside(["x" * 200, "bbr"], width=7) == 1
 
 
 def test_every_run_and_every_dash_can_be_seen(runs: pl.DataFrame) -> None:
