@@ -75,10 +75,34 @@ def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) 
         summary.cells(runs, no_grid)[0].filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
     )
     assert (cell["median"], cell["min"], cell["max"], cell["n"]) == (2.0, 1.0, 9.0, 3)
+    of_each = summary.cells(runs, no_grid)[0].select("cc", "share").rows()
+    assert of_each == [("bbr", 1.0), ("bbr", 0.25), ("cubic", 1.0), ("cubic", 0.25)]
 
 
 def test_failed_runs_are_left_out_and_said(runs: pl.DataFrame) -> None:
     assert "; without 1 run that failed" in str(table.render(runs, "t", no_grid).caption)
+
+
+def test_of_several_flows_a_run_that_failed_and_its_requests_are_counted_once() -> None:
+    asked = {"requests": 100, "requests_answered": 95}
+    of_each = [{"run": run, "flow": flow, **more} for flow in (0, 1) for run, more in
+               (("a-0", asked), ("b-0", {"outcome": "failed"}))]  # fmt: skip
+    rows = frame([{**_row("bbr", 1.0, 0, 9.0), **of} for of in of_each], RUNS)
+    said = str(table.render(rows, "t", no_grid).caption)
+    assert "the slowest: 5 of 100;" in said and said.endswith("; without 1 run that failed")
+
+
+def test_each_time_stands_under_its_heading_and_a_dash_where_a_cell_has_none() -> None:
+    times = {
+        "completion_ms": 1.0, "cross_median_ms": 2.0, "cross_p99_ms": 3.0, "requests": 9, "requests_answered": 9,
+        "requests_per_s": 4.0, "request_median_ms": 5.0, "request_p99_ms": 6.0,
+    }  # fmt: skip
+    rows = frame([_row("bbr", 1.0, 0, 9.0), _row("cubic", 1.0, 0, 9.0, **times)], RUNS)
+    columns = table.render(rows, "t", no_grid).columns
+    cells = {str(column.header).replace("\n", " "): [*column.cells] for column in columns}
+    headings = ("completion ms", "cross ms", "cross p99 ms", "req/s", "p50 ms", "p99 ms")
+    assert [cells[name] for name in headings] == [["-", f"{number}.0"] for number in range(1, 7)]
+    assert [column.justify for column in columns[:2]] == ["left", "right"]  # a control's name, a number
 
 
 def test_unfaithful_runs_are_marked(runs: pl.DataFrame) -> None:
@@ -163,11 +187,39 @@ def test_flows_with_a_size_count_until_the_last_has_ended() -> None:
     assert summary_of(rows)["throughput_mbps"] == 8.0 / 2 + 4.0
     one = [_row("bbr", 1.0, 0, 10.0, stop_s=1.8, completion_ms=800.0, **sized)]
     assert summary.runs(frame(one, RUNS))["throughput_mbps"].to_list() == [10.0]
-    assert "until the last has ended" in str(table.render(frame(one, RUNS), "t", no_grid).caption)
+    said = str(table.render(frame(one, RUNS), "t", no_grid).caption)
+    assert "until the last has ended" in said and "of the flows that were through" not in said
     more = [*one, _row("bbr", 1.0, 0, 5.0, stop_s=5.0, flow=1, **sized)]
     assert "of the flows that were through, 1 of 2" in str(table.render(frame(more, RUNS), "t", no_grid).caption)
-    beside = [*one, _row("bbr", 1.0, 0, 5.0)]
-    assert summary.runs(frame(beside, RUNS))["throughput_mbps"].to_list() == [pytest.approx(10.0 * 0.8 / 5 + 5.0)]
+    beside = [*one, _row("bbr", 1.0, 0, 5.0, stop_s=4.0)]
+    assert summary.runs(frame(beside, RUNS))["throughput_mbps"].to_list() == [pytest.approx((10.0 * 0.8 + 5 * 4) / 5)]
+    later = [rows[0], _row("bbr", 1.0, 0, 4.0, flow_bytes=500_000, start_s=2.0, stop_s=3.0)]
+    assert summary.runs(frame(later, RUNS))["throughput_mbps"].to_list() == [(8.0 + 4.0) / 2]
+
+
+def test_a_run_has_its_flows_in_their_order_their_longest_rtt_and_their_median_completion() -> None:
+    each = [("reno", 80.0, 900.0), ("bbr", 10.0, 100.0), ("bbr", 40.5, 200.0)]
+    rows = [
+        {**_row(cc, 1.0, 0, 3.0, flow_rtt_ms=rtt_ms, completion_ms=ms), "run": "a-0", "flow": flow}
+        for flow, (cc, rtt_ms, ms) in enumerate(each)
+    ]
+    (run,) = summary.runs(frame(rows, RUNS)).iter_rows(named=True)
+    names = ("cc", "flow_rtt_ms", "longest_rtt_ms", "completion_ms")
+    assert [run[name] for name in names] == ["reno+bbr", "80+40.5", 80.0, 200.0]  # the path has an RTT of 10 ms
+
+
+def test_the_utilization_is_of_the_payload_that_the_narrowest_bottleneck_carries() -> None:
+    for more, narrowest_mbps, payload in (({}, 20, 1448), ({"second_bandwidth_mbps": 10.0, "ip_version": 6}, 10, 1428)):
+        row = _row("bbr", 1.0, 0, 9.0, **{"ip_version": 4, **more})
+        (found,) = summary.runs(frame([row], RUNS))["utilization"]
+        assert found == pytest.approx(9.0 / (narrowest_mbps * payload / 1514))
+
+
+def test_kernels_are_named_with_the_version_of_their_own_bbr_if_it_is_not_the_first() -> None:
+    each = [("6.9.0", "cubic", None), ("6.12.0", "bbr:x=1", 3), ("6.12.0", "bbr", 3), ("6.1.0", "bbr2", 1)]
+    rows = [_row(cc, 1.0, n, 9.0, kernel_release=name, bbr_version=v) for n, (name, cc, v) in enumerate(each)]
+    assert summary.kernels(frame(rows, RUNS)) == "Linux 6.1.0, 6.12.0, 6.9.0, bbr is version 3"
+    assert str(table.render(frame(rows, RUNS), "t", no_grid).caption).endswith("; bbr is version 3")
 
 
 def test_what_differs_only_because_the_backend_does_is_no_axis_of_its_own(runs: pl.DataFrame) -> None:
@@ -238,6 +290,19 @@ SHARED = {"flows": [{"cc": "bbr"}, {"cc": "cubic", "sender": 2}]}
             {"programs.call_time": ["1us", "10us"]},
             2,
         ),
+        ({"cross_traffic": {"load": [0, 0.2]}}, {"cross_load": ["0.0", "0.2"]}, 2),
+        # Of the first flow, which is another sender's, the share is 1.
+        (
+            {"flows": [{"sender": 2}, {"cc": "bbr"}], "contention": {"share": [1, 0.5]}},
+            {"contention.share": ["1", "0.5"]},
+            2,
+        ),
+        ({"path": {"buffer": ["1bdp", "2bdp"]}}, {"buffer_bytes": ["25000", "50000"]}, 2),
+        (
+            {"path": {"buffer": ["1bdp", "2bdp"], "rtt": ["10ms", "20ms"]}},
+            {"rtt_ms": [], "buffer_bdp": ["1.0", "2.0"]},
+            4,
+        ),
     ],
 )
 def test_a_row_is_one_cell(fields: dict[str, Any], varying: dict[str, list[str]], cells: int) -> None:
@@ -287,8 +352,9 @@ def test_an_undisturbed_run_stands_only_where_its_control_was_measured() -> None
 
 def test_a_scenario_that_is_not_known_any_more_is_named_by_its_hash() -> None:
     grid = Grid({"duration": ["2s", "10s"], "kernel": "virtual-6.12"})
-    found, axes = summary.cells(_measured(grid), no_grid)
-    assert axes == ["cc", "scenario"] and found.height == 2
+    for known in (no_grid, lambda: Grid({"duration": "2s", "kernel": "virtual-6.12"})):
+        found, axes = summary.cells(_measured(grid), known)
+        assert axes == ["cc", "scenario"] and found.height == 2
 
 
 def test_an_axis_that_only_share_one_lacks_does_not_vary(runs: pl.DataFrame) -> None:
@@ -737,8 +803,9 @@ def test_the_table_of_runs_of_several_senders_has_the_share_that_each_got() -> N
         for flow, (sender, cc, share) in enumerate([(2, "reno", 1.0), (1, "bbr", 0.2), (1, "bbr", 0.2), (3, "bbr", 1)])
     ]  # fmt: skip
     assert "26.0%+101.0%" in _shown(frame(flows, RUNS))
-    said = str(table.render(frame(flows, RUNS), "t", no_grid).caption)
-    assert "share got: each sender's, other columns of the CPU: that of the first flow" in said
+    for senders in (flows, flows[:2]):
+        said = str(table.render(frame(senders, RUNS), "t", no_grid).caption)
+        assert "share got: each sender's, other columns of the CPU: that of the first flow" in said
 
 
 def test_the_json_object_of_a_run_of_several_senders_has_no_share_of_the_first_alone() -> None:
