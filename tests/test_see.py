@@ -464,6 +464,17 @@ def test_of_a_flow_of_udp_only_what_its_program_may_tell_is_asked_for() -> None:
     assert "receiver's window was not recorded; `brobust run --samples ack --packets` does" in last_words("brobust")
 
 
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [("virtual", "--samples ack --packets"), ("vm", "--samples 10ms"), ("lab", "--samples 10ms")],
+)
+def test_what_was_not_recorded_is_said_unless_the_cause_was_tried(backend: str, options: str) -> None:
+    found = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, {"cross": {"load": 0.2}}, ["window"], backend=backend)
+    words = f"What would show the receiver's window was not recorded; `brobust run {options}` does."
+    for more, is_said in (({}, True), ({"causes": ["cross"]}, False), ({"causes": ["cross"], "not_tried": "x"}, True)):
+        assert (words in explanation.sentences(dataclasses.replace(found, **more))) == is_said
+
+
 def test_a_window_that_was_never_full_limits_nothing() -> None:
     """A QUIC stack's pacer keeps the data, and its window grows."""
     given = {"kernel": "virtual-6.12", "traffic": "quic:quinn", "flows": [{"cc": "cubic"}], "samples": "ack"}
@@ -612,10 +623,22 @@ def test_without_tries_two_signs_leave_it_open_and_one_decides() -> None:
     assert "The only cause of which there is a sign is the CPU that is taken from the sender: it was there for" in said
 
 
-def test_a_run_that_is_a_little_too_long_to_be_tried_is_not_said_to_be_as_long_as_is_allowed() -> None:
-    requested = Run(scenario=scenario({"duration": "120.4s"}), repeat=0)
-    run = Result(requested, Measured(made_up.rows(requested)))
-    assert api._why_not_tried(run, requested, tries=True) == "it has 120.4 s, more than 120 s"
+@pytest.mark.parametrize(
+    ("duration", "mbps", "why"),
+    [
+        ("120.4s", 1.0, "it has 120.4 s, more than 120 s"),
+        ("120s", 1.0, None),
+        ("10s", 1159.0, "it has 1,000,518 packets, more than 1,000,000"),
+        ("10s", 1158.0, None),
+    ],
+)
+def test_a_run_that_is_a_little_too_large_to_be_tried_is_not_said_to_be_as_large_as_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, duration: str, mbps: float, why: str | None
+) -> None:
+    monkeypatch.setattr(api.backends, "check", lambda *_, **__: None)
+    requested = Run(scenario=scenario({"duration": duration}), repeat=0)
+    run = Result(requested, Measured(made_up.rows(requested, throughput_mbps=mbps)))
+    assert api._why_not_tried(run, requested, tries=True) == why
 
 
 def test_what_shows_a_sign_stands_with_its_cause() -> None:
@@ -630,7 +653,18 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
     untried = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, signs, [])
     tried = dataclasses.replace(untried, tried={"--share 1": 5.1, "--buffer 100000B": 5.0})
     assert explanation.sentences(untried)[1] == f"The data does not decide between {both}."
-    assert f"there are signs of {both}, but no run without one of these" in explanation.sentences(tried)[1]
+    said = explanation.sentences(tried)
+    assert f"there are signs of {both}, but no run without one of these carries 1.2 times as much." in said[1]
+    assert said[2] == "Measured with one change, Mbit/s: 5.1 with --share 1, 5 with --buffer 100000B."
+    of_requests = {"--cc bbr": None, "--loss 0": 12.5, "--share 1": 7.0}
+    asked = dataclasses.replace(tried, requests=3, request_ms=12.5, tried_request_ms=of_requests)
+    said = explanation.sentences(asked)
+    assert said[1] == "The run's programs asked 3 times, and they took 12.5 ms in the median."
+    assert said[2].endswith(" but no run without one of these answers 1.2 times as fast.")
+    changes = "7 with --share 1, 12.5 with --loss 0, no answer with --cc bbr"
+    assert said[3:] == [f"The median request, measured with one change, ms: {changes}."]
+    unanswered = dataclasses.replace(untried, requests=1)
+    assert explanation.sentences(unanswered)[1] == "The run's programs asked 1 time, and most had no answer."
     fast = dataclasses.replace(untried, throughput_mbps=1234.5, possible_mbps=1912.4)
     assert explanation.sentences(fast)[0].endswith("carried 1230 Mbit/s on a path that has room for 1910.")
     together = dataclasses.replace(tried, causes=["cpu", "buffer"])
@@ -653,12 +687,21 @@ def test_what_shows_a_sign_stands_with_its_cause() -> None:
         ("work", {"busy": 0.95}, "the work of sending, for the sender's CPU: it was busy for 95% of the run."),
         ("loss", {"packets": 12.4, "part": 0.0123}, ": the path lost 12 packets, 1.23%, although there was room."),
         ("buffer", {"packets": 1, "bytes": None, "bdp": None}, ": 1 packet found that of one of the two full."),
+        ("buffer", {"packets": 3, "bytes": 30_000, "bdp": 1.234}, ": 3 packets found its 30 kB, 1.2 BDP, full."),
+        ("buffer", {"packets": 3, "bytes": 0, "bdp": 0.0}, ": 3 packets found no room, since it queues none."),
+        ("cpu", {"share": 0.5, "on_ms": None, "off_ms": 9.0}, "from the sender: it was there for 50% of the time."),
         ("cross", {"load": 0.2}, "the cross traffic: it offers 20% of the bandwidth."),
     ],
 )
 def test_a_cause_is_said_with_what_shows_it(cause: str, sign: dict[str, Any], said: str) -> None:
     found = Explanation("a-0", 0, "bbr", 1, 5.0, 19.1, 0.3, {cause: sign}, [], [cause])
     assert explanation.sentences(found)[1].startswith("The cause is ") and said in explanation.sentences(found)[1]
+    untried = explanation.sentences(dataclasses.replace(found, not_tried="it is too long"))
+    if cause in ("link", "application", "window"):  # these decide
+        assert untried[1].startswith("The cause is ") and untried[2:] == []
+    else:
+        assert untried[1].startswith("The only cause of which there is a sign is ") and said in untried[1]
+        assert untried[2:] == ["Nothing was tried: it is too long."]
     nothing = dataclasses.replace(found, signs={}, causes=[])
     assert explanation.sentences(nothing)[1].startswith("The data shows no cause: there is no sign of any")
 
@@ -728,7 +771,9 @@ FIVE = {"flows": [{"cc": "bbr", "pattern": "rate 5mbit"}]}
         ("link", {}, {"throughput_mbps": 0.901 * 20 * 1448 / 1514}, {"throughput_mbps": 0.899 * 20 * 1448 / 1514}),
         ("application", FIVE, {"throughput_mbps": 4.51}, {"throughput_mbps": 4.49}),
         ("cpu", {}, {"effective_share": 0.949}, {"effective_share": 0.951}),
+        ("receiver", {}, {"receiver_share": 0.949}, {"receiver_share": 0.951}),
         ("work", {}, {"cpu_busy_share": 0.901}, {"cpu_busy_share": 0.899}),
+        ("cross", {}, {"cross_load": 0.01}, {"cross_load": 0.0}),
         # 10 Mbit/s are 863 packets in a second, 86,326 in a hundred.
         ("loss", {"path": {"loss": 1e-4}, "duration": "100s"}, {"drops": 9}, {"drops": 8}),
         ("loss", {"path": {"loss": 1e-3}, "duration": "1s"}, {"drops": 140}, {"drops": 130}),
@@ -745,10 +790,34 @@ def test_a_sign_is_seen_from_its_bound_on(
     assert cause in seen.signs and cause not in unseen.signs
 
 
+def test_where_packets_were_recorded_the_queue_tells_a_random_loss_from_a_full_buffer() -> None:
+    sent = [_data(at / 10, dropped=False) for at in range(97)]
+    lost = [_data(9.9, dropped=True, queue_bytes=queue) for queue in (0, 9_000, 59_500)]
+    for loss, of_loss in ((0.01, {"packets": 2.0, "part": 0.02}), (0, None)):
+        found = _explained({"path": {"buffer": "60kB", "loss": loss}}, {"packets": [*sent, *lost]}, drops=3)
+        assert found.signs.get("loss") == of_loss
+        assert found.signs["buffer"] == {"packets": 1.0, "bytes": 60_000, "bdp": 2.4, "aqm": None}
+
+
+def test_of_what_a_queue_management_drops_its_name_is_said() -> None:
+    found = _explained({"path": {"aqm": "codel target=10ms"}}, drops=5)
+    assert (
+        "The only cause of which there is a sign is the bottleneck's buffer: its queue management, codel, dropped 5 "
+        in (explanation.sentences(found)[1])
+    )
+
+
 def test_what_decides_about_the_application_is_the_second_half_without_off_times() -> None:
-    for limited in (25, 26):  # of 50 samples
-        samples = _every_100_ms(app_limited=lambda number, limited=limited: number < 50 + limited)
-        assert ("application" in _explained(ONOFF, {"samples": samples}).signs) == (limited > 25)
+    for start, half in (("0s", 50), ("4s", 70)):
+        for more in (0, 1):  # than half of the samples from there on
+            limited = half + (100 - half) // 2 + more
+            samples = _every_100_ms(app_limited=lambda number, limited=limited: number < limited)
+            late = {"flows": [{**ONOFF["flows"][0], "start": start}]}
+            assert ("application" in _explained(late, {"samples": samples}).signs) == bool(more)
+    # Our own source always has data, who is busy with sending has no time to write, a server waits until it is asked.
+    limited = {"samples": _every_100_ms(app_limited=True)}
+    for fields, measured in (({}, {}), (ONOFF, {"cpu_busy_share": 0.95}), (ONOFF, {"requests": 3})):
+        assert "application" not in _explained(fields, limited, **measured).signs
     # Nothing in flight from the sample at 6 s until the next packet, of 5 s.
     nothing = _every_100_ms(inflight_packets=lambda number: 0 if number == 60 else 9)
     off = [{"sender": 1, "kind": "timeslice", "start_s": at, "duration_ms": ms} for at, ms in ((0, 6200), (6.4, 3600))]
@@ -779,6 +848,15 @@ def test_a_full_path_decides_only_if_the_flow_has_its_part_and_it_was_as_full_be
     found = _explained(flows, {"throughput": rates}, throughput_mbps=before / 2, effective_share=0.5)
     assert found.causes == (["link"] if decides else [])
     assert found.signs["link"]["part"] == pytest.approx((own + other) / (20 * 1448 / 1514))
+
+
+def test_an_equal_part_is_that_of_the_flows_that_send_at_the_time() -> None:
+    """The other one has stopped for four fifths of the second half: 1 / 1.2 of 19.1 Mbit/s, and half of that are 8."""
+    flows = {"flows": [{"cc": "bbr"}, {"cc": "cubic", "stop": "6s"}]}
+    for own, decides in ((7.9, False), (8.1, True)):
+        rates = [{"flow": flow, "time_s": at, "throughput_mbps": m} for flow, at, m in ((0, 10.0, own), (1, 6.0, 10.0))]
+        found = _explained(flows, {"throughput": rates}, throughput_mbps=12.0)
+        assert found.signs["link"]["decides"] == decides
 
 
 @pytest.mark.parametrize(
@@ -1093,10 +1171,25 @@ def test_a_flow_whose_window_is_full_has_missed_no_departure() -> None:
 )
 def test_what_limits_a_flow_is_what_it_waits_for(in_flight: list[int], limit: str | None) -> None:
     sample = {"pacing_rate_mbps": 5.0, "bandwidth_estimate_mbps": 5.0, "cwnd_packets": 20}
-    samples = _every_100_ms(inflight_packets=lambda number: in_flight[number % len(in_flight)], **sample)
+    samples = _every_100_ms(  # what was in flight in the first half does not count
+        inflight_packets=lambda number: 20 if number < 50 else in_flight[number % len(in_flight)], **sample
+    )
     found = _explained({"flows": [{"cc": "bbr"}]}, {"samples": samples}, effective_share=0.5)
     said = [sentence for sentence in explanation.sentences(found) if sentence.startswith("What limits it now")]
     assert said == ([f"What limits it now is its {limit} in the median."] if limit else [])
+
+
+def test_a_pacing_rate_that_the_path_has_never_had_room_for_limits_nothing() -> None:
+    path = {"path": {"bandwidth": "20mbit", "bandwidth_changes": "9s:2mbit"}, "flows": [{"cc": "bbr"}]}
+    for mbps, is_limit in ((19.9, True), (20.1, False)):
+        samples = _every_100_ms(pacing_rate_mbps=mbps, bandwidth_estimate_mbps=mbps)
+        assert _explained(path, {"samples": samples}).pacing_rate_mbps == (mbps if is_limit else None)
+
+
+def test_what_the_best_possible_sender_carries_is_known_for_one_link_that_stays_as_it_is() -> None:
+    slices = [{"sender": 1, "kind": "timeslice", "start_s": at / 10, "duration_ms": 50.0} for at in range(100)]
+    for path in ({}, {"burst": "15kB"}, {"second_bandwidth": "50mbit"}, {"bandwidth_changes": "5s:10mbit"}):
+        assert (_explained({"path": path}, {"offtimes": slices}).oracle_mbps is None) == bool(path)
 
 
 def test_what_is_less_than_a_bit_per_second_is_nothing() -> None:
@@ -1274,7 +1367,8 @@ def test_what_a_dataset_says_does_nothing_to_a_terminal(
 
 def test_a_flow_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _dataset(tmp_path / "one", ["abc-0"])
-    assert "flow: 3 is not in the run" in refused(capsys, "explain", str(tmp_path / "one"), "--flow", "3")
+    refusal = refused(capsys, "explain", str(tmp_path / "one"), "--flow", "3")
+    assert "flow: 3 is not in the run, which has flows 0 to 0" in refusal
 
 
 @pytest.mark.virtual
