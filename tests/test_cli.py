@@ -460,9 +460,11 @@ def test_a_log_gets_colors_but_no_progress_bar_and_a_line_each_minute(
     times = iter((0.0, 59.0, 61.0, 200.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     with measuring._ProgressBar(log, runs) as progress:
-        for run_of_it in runs:
-            progress.advance(run_of_it, Measured(made_up.rows(run_of_it, wall_s=30.0)))
-    assert re.fullmatch(r"2 of 3 runs; left 0:00:\d\d\n", capsys.readouterr().err)
+        for outcome, run_of_it in zip(("ok", "ok", "unfaithful"), runs, strict=True):
+            rows = made_up.rows(run_of_it, wall_s=30.0, outcome=outcome, reason="too late")
+            progress.advance(run_of_it, Measured(rows))
+    words = r"2 of 3 runs; left 0:00:\d\d\ncubic, 20mbit, RTT 10ms, 100% CPU: unfaithful: too late\n"
+    assert re.fullmatch(words, capsys.readouterr().err)
 
 
 def test_a_kernel_s_build_says_in_a_log_each_minute_how_far_it_is(
@@ -663,6 +665,13 @@ def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:
     little_less = made_up.dataset(tmp_path / "b", grid, lambda _: {"throughput_mbps": 17.996})
     with pytest.raises(measuring.NoSuccess, match=r"less than 18mbit: .* carried 17\.996 Mbit/s"):
         measuring.require_throughput(grid, little_less, 18_000_000)
+    slow = Grid({"flows": [{"cc": ["bbr", "cubic", "reno"]}]})
+    of_each = made_up.dataset(tmp_path / "c", slow)
+    with pytest.raises(measuring.NoSuccess, match=r"1 Mbit/s; and 2 others$"):
+        measuring.require_throughput(slow, of_each, 2_000_000)
+    unfaithful = made_up.dataset(tmp_path / "d", grid, lambda _: {"throughput_mbps": 18.0, "outcome": "unfaithful"})
+    with pytest.raises(measuring.NoSuccess, match="carried nothing, since no run is ok"):
+        measuring.require_throughput(grid, unfaithful, 2_000_000)
     (run,) = grid.runs()
     measured = Measured(made_up.rows(run, throughput_mbps=18.0))
     assert repr(Result(run, measured)).endswith(": bbr 9.00 Mbit/s, cubic 9.00 Mbit/s>")
@@ -674,7 +683,7 @@ def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:
 def test_a_kernel_that_panics_most_of_the_time_carries_not_enough(
     tmp_path: Path, failures: int, said: str | None
 ) -> None:
-    grid = Grid({"repeat": 3})
+    grid = Grid({"repeat": 3, "flows": [{"count": 2}]})
     dataset = Dataset.create(tmp_path / "data", grid, {})
     for number, one in enumerate(grid.runs()):
         measured = Measured(made_up.rows(one, throughput_mbps=18.0))

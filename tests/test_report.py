@@ -791,6 +791,12 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
     assert said["retransmits"] == 2
     assert said["cc"] == "bbr+cubic"
     assert said["share"] == 1.0 and "flow_shares" not in said
+    failed = [{**_row("bbr", 1.0, 0, None, outcome="failed", stop_s=2.0), "flow": flow} for flow in (0, 1)]
+    said = summary_of(failed)
+    assert (said["cc"], said["throughput_mbps"], said["flow_throughputs_mbps"]) == ("bbr", None, [None, None])
+    assert {"flow", "start_s", "stop_s", "flow_completions_ms"}.isdisjoint(said)
+    ended = [{**rows[0], "completion_ms": 800.0}, rows[1]]
+    assert summary_of(ended)["flow_completions_ms"] == [800.0, None]
 
 
 def test_the_table_of_runs_of_several_senders_has_the_share_that_each_got() -> None:
