@@ -677,6 +677,15 @@ def test_at_least_is_asked_of_what_the_table_shows(tmp_path: Path) -> None:
     assert repr(Result(run, measured)).endswith(": bbr 9.00 Mbit/s, cubic 9.00 Mbit/s>")
 
 
+def test_whether_a_series_succeeds_is_decided_by_its_own_runs(tmp_path: Path) -> None:
+    both, bbr = (Grid({"flows": [{"cc": cc}]}) for cc in (["bbr", "cubic"], "bbr"))
+    failed_ids = {run.id for run in bbr.runs()}
+    dataset = made_up.dataset(tmp_path / "a", both, lambda run: {"outcome": "failed" if run.id in failed_ids else "ok"})
+    measuring.require_ok(both, dataset)
+    with pytest.raises(measuring.NoSuccess, match=r"^no run is ok \(1 failed\); in .*/a the column reason of"):
+        measuring.require_ok(bbr, dataset)
+
+
 @pytest.mark.parametrize(
     ("failures", "said"), [(0, None), (1, None), (2, r"0 Mbit/s \(runs that failed, .*: 2\)"), (3, "nothing, since")]
 )
