@@ -95,6 +95,12 @@ def test_a_number_in_place_of_which_a_word_may_stand_has_its_bounds_too() -> Non
             Contention.model_validate({key: "4000s"})
 
 
+def test_what_is_no_number_lies_outside_of_every_bound() -> None:
+    bounds = ("min", "max", "above", "below")
+    bounded = [row for row in ROWS if any(getattr(row, name) is not None for name in bounds)]
+    assert [row.name for row in bounded if row.outside(float("nan")) is None] == []
+
+
 def test_the_pages_are_those_of_the_descriptions() -> None:
     """If this fails: make format, or .venv/bin/python scripts/write_field_docs.py."""
     spec = importlib.util.spec_from_file_location("write_field_docs", ROOT / "scripts" / "write_field_docs.py")

@@ -22,6 +22,7 @@ def _burner(**more: Any) -> dict[str, Any]:
         {},
         {"contention": {"share": 0.5, "start_jitter": 1, "length_jitter": 0.9, "phase": "5ms"}},
         {"contention": {"driver": "none"}},
+        {"contention": {"driver": "quota", "share": 0.5}},  # which has no jitter
         {
             "path": {
                 "aqm": "codel ecn",
@@ -88,6 +89,7 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({"tso_sizing": "rate", "traffic": "quic:quinn"}, ["tso_sizing: 'rate'", "quic:quinn", "give kernel"]),
         ({**VM, "cross_traffic": {"load": 0.1}}, ["cross_traffic.load", "'0.1'", "virtual only", "0"]),
         ({**VM, "cross_traffic": {"cc": "bbr"}}, ["cross_traffic.cc", "'bbr'", "cubic"]),
+        ({"cross_traffic": {"load": 0.1, "cc": "nosuch"}}, ["cc: 'nosuch' is a congestion control neither of Linux"]),
         ({**VM, "flows": [{"bytes": "1MB"}]}, ["flows.bytes", "'1MB'", "virtual only", "no bytes"]),
         ({**VM, "flows": [{"start_spread": "1s"}]}, ["flows.start_spread", "'1s'", "virtual only", "0s"]),
         ({"traffic": "iperf3", "flows": [{"start": "500ms"}]}, ["traffic", "whole seconds", "9.5s", "duration or st"]),

@@ -166,6 +166,8 @@ def test_of_very_many_values_those_are_named_that_only_one_of_two_series_has() -
 )
 def test_scenarios_differ_in_no_field_that_says_nothing_there(fields: dict[str, Any], differ: list[str]) -> None:
     assert differences.names(differences.fields(Grid(fields).as_written).values()) == differ
+    (plain,) = differences.fields([scenario({"kernel": "virtual-6.12"})]).values()
+    assert not {"cross_traffic.cc", "path.second_buffer", "cpu.timer_cycles", "contention.driver"} & plain.keys()
 
 
 def test_beside_a_recording_no_share_is_asked_for(tmp_path: Path) -> None:
@@ -318,6 +320,11 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"qdisc": "cake"}, ["qdisc", "'cake'", "fq"]),
         ({"qdisc": "fq", "pacing": "draft"}, ["pacing: draft is how TCP paces by itself, but fq does it here"]),
         ({"programs": {"files": "a,,b"}}, ["programs.files: 'a,,b' has an empty name; write for example a,b"]),
+        ({"programs": {"receiver": "curl"}}, ["programs.sender: there is no program at the sender"]),
+        (
+            {"traffic": "iperf3", "programs": {"sent_byte_ns": 2}},
+            ["programs.sent_byte_ns: traffic is iperf3; only your programs and QUIC stacks do such work"],
+        ),
         ({"samples": "1us"}, ["samples", "1us is less than 100us"]),
         ({"samples": "often"}, ["samples", "'often' is not a duration"]),
         ({"packets": "some"}, ["packets", "'some'"]),
@@ -453,6 +460,16 @@ def test_a_default_and_the_same_value_written_out_are_the_same_point() -> None:
     python = Scenario(backend="vm", contention=Contention(share=0.5))
     assert scenario(written).hash == scenario(absent).hash == python.hash
     assert Scenario(contention=Contention(share=0.5, start_jitter=0.1)).contention.start_jitter == 0.1
+
+
+def test_programs_that_choose_no_control_are_measured_with_one() -> None:
+    grid = Grid.from_flags({"programs": {"sender": "nginx", "receiver": "curl"}})
+    assert {s.flows[0].cc for s in grid.as_written} == {"cubic"}
+
+
+def test_the_narrowest_bottleneck_is_either() -> None:
+    for second, narrowest in (("5mbit", 5_000_000), ("50mbit", 20_000_000)):
+        assert scenario({"path": {"bandwidth": "20mbit", "second_bandwidth": second}}).path.narrowest == narrowest
 
 
 def test_what_took_the_cpu_away_has_one_word() -> None:

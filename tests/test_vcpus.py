@@ -186,6 +186,12 @@ def test_each_vcpu_of_a_sender_is_under_contention_and_one_that_got_something_el
     assert all(as_given) or "the vCPU had" in run["reason"], run
 
 
+def test_interrupts_go_to_the_vcpus_that_there_are() -> None:
+    """As Linux 6.12 spreads those of virtio-net: of packets that arrive, and of packets that were sent."""
+    assert [Contention().nic_vcpus(count) for count in (1, 2, 4)] == [(0, 0), (1, 0), (1, 2)]
+    assert Contention(interrupts="together").nic_vcpus(4) == (0, 0)
+
+
 def test_a_run_of_several_vcpus_says_so_in_a_line() -> None:
     assert (
         Run(scenario=scenario({"contention": {"share": 0.5, "vcpus": 2}}), repeat=0)
