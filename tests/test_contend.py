@@ -454,9 +454,9 @@ def test_an_ordinary_user_may_record(tmp_path: Path) -> None:
             )
     assert said.returncode == 0 and "by schedstat" in said.stdout, said
     offtimes = [duration / 1e6 for _, duration in recordings.offtimes(str(tmp_path / "recording.parquet"))]
-    # The burner's last 30 ms each, or longer where the machine stood still, which leaves fewer of them. A busy host adds
-    # short ones, as many as it likes: so it is time that is judged, not a median. crates/contention/tests/root.rs
-    # compares recorders.
+    # The burner's last 30 ms each, or longer where the machine stood still, which leaves fewer. A busy host adds short
+    # ones, as many as it likes: so it is time that is judged, not a median. crates/contention/tests/root.rs compares
+    # recorders.
     burners = [duration for duration in offtimes if duration > 27]
     assert len(burners) >= 3 and min(burners) < 33, sorted(offtimes)
     assert sum(burners) > 0.6 * sum(offtimes), sorted(offtimes)
