@@ -11,6 +11,7 @@ import json
 import signal
 import statistics
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +250,16 @@ def _leavings() -> list[str]:
     return found
 
 
-def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp_path: Path) -> None:
+@pytest.fixture
+def left_behind() -> Callable[[], list[str]]:
+    """What is on the host that was not there when the test began: others, too, may have left or run something."""
+    before = _leavings()
+    return lambda: [thing for thing in _leavings() if thing not in before]
+
+
+def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(
+    tmp_path: Path, left_behind: Callable[[], list[str]]
+) -> None:
     command = [
         BROBUST, "run", *PATH, "--cc", "cubic", "--share", "0.5", "--duration", "2s", "--repeat", "2",
         "--json", "--out", "data",
@@ -258,14 +268,14 @@ def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp
         assert run.stdout is not None
         first = json.loads(run.stdout.readline())
         # In the second run now, with contention.
-        assert eventually(lambda: any("deadline" in thing for thing in _leavings()), pause=0.1), _leavings()
+        assert eventually(lambda: any("deadline" in thing for thing in left_behind()), pause=0.1), left_behind()
         run.send_signal(signal.SIGKILL)
     kept = Dataset.open(tmp_path / "data").runs()
     assert kept["run"].to_list() == [first["run"]]
 
     clean = subprocess.run([BROBUST, "doctor", "--clean"], capture_output=True, text=True, check=False)
     assert clean.returncode == 0, clean.stderr
-    assert _leavings() == []
+    assert left_behind() == []
 
     resume = [BROBUST, "run", "--resume", "--out", "data", "--json"]
     resumed = subprocess.run(resume, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -273,20 +283,20 @@ def test_a_killed_run_leaves_nothing_after_clean_and_the_series_is_completed(tmp
     both = Dataset.open(tmp_path / "data").runs()
     _refuse_failed(both.rows(named=True), resumed)
     assert both.height == 2 and both.filter(run=first["run"]).equals(kept)
-    assert _leavings() == []
+    assert left_behind() == []
 
 
-def test_ctrl_c_in_the_first_run_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_in_the_first_run_leaves_nothing(tmp_path: Path, left_behind: Callable[[], list[str]]) -> None:
     command = [BROBUST, "run", *PATH, "--cc", "cubic", "--share", "0.5", "--duration", "30s", "--out", "data"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
-        assert eventually(lambda: any("guest" in thing for thing in _leavings()), pause=0.2)
+        assert eventually(lambda: any("guest" in thing for thing in left_behind()), pause=0.2)
         run.send_signal(signal.SIGINT)
         assert run.stderr is not None
         said = run.stderr.read()
     assert run.returncode == 130
     assert said == "brobust: interrupted before the first run was complete, so nothing is kept; repeat the command\n"
     assert not (tmp_path / "data").exists()  # so the same command can be given again
-    assert _leavings() == []
+    assert left_behind() == []
 
 
 def test_contend_holds_each_vcpu_of_a_guest_in_phase_and_out_of_phase(tmp_path: Path) -> None:
