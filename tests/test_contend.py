@@ -458,7 +458,7 @@ def test_an_ordinary_user_may_record(tmp_path: Path) -> None:
     # ones, as many as it likes: so it is time that is judged, not a median. crates/contention/tests/root.rs compares
     # recorders.
     burners = [duration for duration in offtimes if duration > 27]
-    assert len(burners) >= 3 and min(burners) < 33, sorted(offtimes)
+    assert len(burners) >= 10 and min(burners) < 33, sorted(offtimes)
     assert sum(burners) > 0.6 * sum(offtimes), sorted(offtimes)
 
 

@@ -1,7 +1,7 @@
 //! Every refusal of this crate, as one sentence that names what is wrong and the remedy.
 use std::io;
 
-use brobust_host::Refusal;
+use brobust_host::{units, Refusal};
 use brobust_timeline::ScheduleError;
 
 use crate::text::{percent, time};
@@ -44,7 +44,7 @@ pub enum ContentionError {
     #[error("SCHED_DEADLINE ends timeslices at ticks, and a thread that has run for a whole one ({}) is then away for {} to keep to {} of a CPU, longer than {}: give a larger share, or a timeslice of a tick or more", time(*.tick_ns), time(*.away_ns), percent(*.share), time(*.max_ns))]
     AwayTooLong { tick_ns: u64, away_ns: u64, share: f64, max_ns: u64 },
 
-    #[error("SCHED_DEADLINE would not admit {} at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or end what else is under SCHED_DEADLINE; the limit is kernel.sched_rt_runtime_us, and 95 % at most", counted(*.threads), percent(*.share), two_decimals(*.room))]
+    #[error("SCHED_DEADLINE would not admit {} at {} of a CPU each, because {} CPUs' worth is left of {cpus} CPUs: lower share or the number of vCPUs, or end what else is under SCHED_DEADLINE; the limit is kernel.sched_rt_runtime_us, and 95 % at most", units::show_count(*.threads, "thread", "threads"), percent(*.share), two_decimals(*.room))]
     NoRoom { threads: usize, share: f64, room: f64, cpus: usize },
 
     #[error("the kernel did not admit thread {tid} to SCHED_DEADLINE, because the bandwidths of all such threads would exceed kernel.sched_rt_runtime_us / kernel.sched_rt_period_us: lower share or end the others; if there are none, the kernel has lost count, and rebuilding its cpusets or a reboot repairs that")]
@@ -101,14 +101,6 @@ impl ContentionError {
 
     pub(crate) fn bpf(error: libbpf_rs::Error) -> Self {
         Self::Bpf { reason: error.to_string() }
-    }
-}
-
-fn counted(threads: usize) -> String {
-    if threads == 1 {
-        "1 thread".to_owned()
-    } else {
-        format!("{threads} threads")
     }
 }
 
