@@ -39,15 +39,19 @@ fn limit(top: &Path, cgroups: &str, pid: u32) -> Option<u64> {
 /// cgroup namespace of its own it is told that it is in the root, also where the host's hierarchy is mounted, as in the
 /// DaemonSet: then the group that lists the process is looked for.
 fn group_of(root: &Path, told: &str, pid: u32) -> PathBuf {
-    let (mut waiting, listed) = (vec![root.join(told)], pid.to_string());
-    while let Some(group) = waiting.pop().filter(|_| told.is_empty()) {
+    let own = root.join(told);
+    if !told.is_empty() {
+        return own;
+    }
+    let (mut waiting, listed) = (vec![own.clone()], pid.to_string());
+    while let Some(group) = waiting.pop() {
         if fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|pids| pids.lines().any(|one| one == listed)) {
             return group;
         }
         let inner = fs::read_dir(group).into_iter().flatten().flatten();
         waiting.extend(inner.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir())).map(|one| one.path()));
     }
-    root.join(told)
+    own
 }
 
 #[cfg(test)]
