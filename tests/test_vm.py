@@ -19,6 +19,7 @@ import polars as pl
 import psutil
 import pytest
 
+from brobust.backends.real_time import MIN_CARRIED_SHARE, MIN_CARRIED_SHARE_EMULATED
 from brobust.dataset import Dataset
 from brobust.errors import GuestDied
 from brobust.host import cpus
@@ -32,6 +33,7 @@ from conftest import BROBUST, eventually, json_lines, scheduling_of
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
 SCHED_DEADLINE = 6
+PAYLOAD_MBPS = 20 * 1448 / 1514
 PATH = ["--backend", "vm", "--bandwidth", "20mbit", "--rtt", "10ms", "--buffer", "4bdp"]
 
 
@@ -96,7 +98,9 @@ def faithful(
 
 
 def _disturbed(run: dict[str, Any]) -> bool:
-    return bool(run["share"] == 1 and run["outcome"] == "unfaithful")
+    """On slow machines each undisturbed run is unfaithful, since the path's guest waits; that it carries less says that
+    something else was busy."""
+    return bool(run["share"] == 1 and run["outcome"] == "unfaithful" and run["throughput_mbps"] < 0.85 * PAYLOAD_MBPS)
 
 
 def _faster(run: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -201,7 +205,8 @@ def test_the_dataset_holds_runs_throughput_samples_offtimes_and_calibration(
     assert set(dataset.offtimes()["run"]) == {run["run"] for run in runs if run["share"] < 1}
     (line,) = (directory / "calibration.jsonl").read_text().splitlines()
     calibration = json.loads(line)
-    assert min(calibration["udp_mbps"], calibration["cubic_mbps"]) >= 0.95 * calibration["ceiling_mbps"]
+    share = MIN_CARRIED_SHARE_EMULATED if calibration["accelerator"] == "tcg" else MIN_CARRIED_SHARE
+    assert min(calibration["udp_mbps"], calibration["cubic_mbps"]) >= share * calibration["ceiling_mbps"]
 
 
 def test_samples_show_the_inflight_deficit(faithful: list[dict[str, Any]]) -> None:

@@ -129,7 +129,10 @@ class VmBackend(Backend):
 
             return self._in_living_guests(kernel, wanted, measured, vcpus)[0]
 
-        enough = real_time.MIN_CARRIED_SHARE * ceiling
+        chosen, _ = self._in_living_guests(kernel, wanted, lambda testbed: testbed.accelerator, vcpus)
+        is_emulated = chosen == "tcg"
+        share = real_time.MIN_CARRIED_SHARE_EMULATED if is_emulated else real_time.MIN_CARRIED_SHARE
+        enough = share * ceiling
 
         def best(measure: Callable[[Testbed, Path], float]) -> tuple[float, int]:
             # A guest may be stuck from the start.
@@ -156,8 +159,8 @@ class VmBackend(Backend):
             raise MissingSupport(
                 f"bandwidth: this machine carries {carried} of undisturbed Cubic "
                 f"({testbed.accelerator}, {testbed.kernel.name}; the best of {real_time.CALIBRATION_TRIES}), "
-                f"less than 95 % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a lower "
-                "--bandwidth, or end other work on this machine"
+                f"less than {share * 100:.0f} % of the {ceiling:.1f} that {show_rate(bandwidth)} can deliver; give a "
+                "lower --bandwidth, or end other work on this machine"
             )
         return record
 
