@@ -7,6 +7,7 @@
 #              that program with man pages, completion, systemd unit and dashboard
 #   image      that program as an OCI image
 #   sbom       what the wheel and the program consist of, as CycloneDX
+#   source     the files of the commit, from which all but the wheel is built without git, too
 #
 # Every call ends with the checksums of all files in dist/. The same commit gives the same bytes on the same release of
 # Debian (docs/releasing.md says what they depend on); SOURCE_DATE_EPOCH is the time of the commit unless it is given.
@@ -20,13 +21,14 @@ size() { # FILE
 	du --apparent-size -k "$1" | awk '{ printf "%.1f MB", $1 / 1000 }'
 }
 
-all_parts=(wheel deb rpm tarball image sbom)
+all_parts=(wheel deb rpm tarball image sbom source)
 [ $# -gt 0 ] || set -- "${all_parts[@]}"
 check_names part "${all_parts[*]} binary" "$@"
 
 scripts/setup.sh dist
 version=$(scripts/version.sh)
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null)} ||
+	refuse "this is no checkout of git, which knows the time of its commit; give SOURCE_DATE_EPOCH, in seconds"
 export SOURCE_DATE_EPOCH
 # What the packages contain must not depend on who builds them, in which language and time zone.
 export LC_ALL=C.UTF-8 TZ=UTC

@@ -124,6 +124,23 @@ def test_what_is_linked_into_the_program_may_be_passed_on_with_it(architecture: 
     allowed = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "Zlib", "Unlicense", "Unicode-3.0", "0BSD", "ISC"}
     packages = _script("components").rust_packages("brobust-command", architecture)
     assert {"brobust-command", "libbpf-sys"} <= {package.name for package in packages}
+    # What our packages say that they are under, of Debian's libraries too.
+    said = _script("image").LICENCES
+    assert f"License: {said}\n" in (PACKAGING / "rpm/brobust-host.spec").read_text()
     for package in packages:
         for part in re.sub(r"[()]", "", package.licence or "").split(" AND "):
             assert allowed & set(part.split(" OR ")), f"{package.name}: {package.licence}"
+            assert set(part.split(" OR ")) & set(said.split(" AND ")), f"{package.name}: {package.licence}"
+
+
+def test_the_notices_have_the_authors_of_bundled_libraries_and_licences_that_debian_only_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    components = _script("components")
+    if not all(path.exists() for path in components.COMMON_LICENCES):
+        pytest.skip("this is no Debian, where packages are built")
+    rust = components.rust_packages("brobust-command", "x86_64")
+    components.print_notices([package for package in rust if package.name in ("libbpf-sys", "zstd-sys")])
+    printed = capsys.readouterr().out
+    for part in ("The Libbpf Authors", "Meta Platforms, Inc", "Version 2.1, February 1999", "Version 3, 29 June 2007"):
+        assert part in printed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import re
 import shutil
@@ -118,11 +119,13 @@ Description-Content-Type: text/markdown
 """
 
 
-def _wheel(directory: Path, metadata: str, tag: str = "cp311-abi3-manylinux_2_34_x86_64") -> Path:
+def _wheel(directory: Path, metadata: str, tag: str = "cp311-abi3-manylinux_2_34_x86_64", *more: str) -> Path:
     wheel = directory / "brobust-1.2.3-cp311-abi3-manylinux_2_34_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as files:
         files.writestr("brobust-1.2.3.dist-info/METADATA", metadata)
         files.writestr("brobust-1.2.3.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
+        for name in more:
+            files.writestr(name, "")
     return wheel
 
 
@@ -147,6 +150,25 @@ def test_a_wheel_that_an_index_would_show_wrongly_is_refused(
     wheel = _wheel(tmp_path, metadata, tag) if tag else _wheel(tmp_path, metadata)
     [found] = check_wheel.problems(wheel, "1.2.3")
     assert re.search(problem, found)
+
+
+def test_a_wheel_with_kernels_is_under_their_licence_too(tmp_path: Path) -> None:
+    tag, kernel = "cp311-abi3-manylinux_2_34_x86_64", "brobust/kernels/bin/virtual-6.12/linux"
+    [problem] = check_wheel.problems(_wheel(tmp_path, METADATA, tag, kernel), "1.2.3")
+    assert "its kernels are under" in problem
+    script = '. scripts/dist/wheel.sh; printf %s "$wheel_licence"'
+    licence = _run("bash", "-c", script, cwd=ROOT).stdout
+    metadata = METADATA.replace("BSD-3-Clause", licence)
+    assert list(check_wheel.problems(_wheel(tmp_path, metadata, tag, kernel), "1.2.3")) == []
+    # All that the program for operators has is in the wheel, too.
+    assert set(importlib.import_module("image").LICENCES.split(" AND ")) <= set(licence.split(" AND "))
+
+
+def test_what_is_no_checkout_of_git_is_built_with_a_time_that_is_given(checkout: Path) -> None:
+    (checkout / "scripts/setup.sh").write_text("exit 0\n")
+    environment = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+    said = _run("scripts/dist.sh", "source", cwd=checkout, env=environment)
+    assert said.returncode == 2 and said.stderr.count("\n") == 1 and "give SOURCE_DATE_EPOCH" in said.stderr
 
 
 def _run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:

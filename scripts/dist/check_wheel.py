@@ -24,6 +24,7 @@ def problems(wheel: Path, version: str) -> Iterator[str]:
             yield f"it has {len(directories)} directories of metadata"
             return
         [directory] = directories
+        has_kernels = any("/kernels/bin/" in entry for entry in files.namelist())
         metadata = Parser().parsestr(files.read(f"{directory}/METADATA").decode())
         about = Parser().parsestr(files.read(f"{directory}/WHEEL").decode())
     if canonicalize_name(metadata["Name"]) != name:
@@ -35,6 +36,9 @@ def problems(wheel: Path, version: str) -> Iterator[str]:
     for field in ("Summary", "Requires-Python", "License-Expression", "Description-Content-Type", "Keywords"):
         if not metadata[field]:
             yield f"its metadata have no {field}"
+    licence = str(metadata["License-Expression"])
+    if has_kernels and "GPL-2.0-only WITH Linux-syscall-note" not in licence:
+        yield f"its kernels are under GPL-2.0-only WITH Linux-syscall-note, its metadata say {licence}"
     text = str(metadata.get_payload())
     if found := LINK.search(text):
         yield f"its description has a link that leads nowhere on an index: {found[0]}"

@@ -25,7 +25,13 @@ ARCHITECTURES = ("x86_64", "aarch64")
 # The Debian packages whose static libraries are in the program. scripts/dist/aarch64.sh fetches those for aarch64.
 LIBRARIES = ("libc6-dev", "libelf-dev", "zlib1g-dev")
 FETCHED = ROOT / "target/aarch64"
-NOTICES = ("LICENSE*", "LICENCE*", "COPYING*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*")
+# The last two: of C libraries that are in Rust packages, and have authors of their own.
+NOTICES = (
+    "LICENSE*", "LICENCE*", "COPYING*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*",
+    "libbpf/LICENSE.BSD*", "zstd/LICENSE",
+)  # fmt: skip
+# The texts that the notices of libc6-dev and libelf-dev only name. Systems other than Debian do not have them.
+COMMON_LICENCES = [Path("/usr/share/common-licenses") / name for name in ("LGPL-2.1", "LGPL-3", "GPL-3")]
 
 
 @dataclass(frozen=True)
@@ -98,13 +104,23 @@ def print_notices(components: list[Component]) -> None:
     texts: dict[str, list[str]] = {}
     for component in components:
         for notice in component.notices:
-            text = "\n".join(line.rstrip() for line in notice.read_text(errors="replace").strip().splitlines())
-            texts.setdefault(text, []).append(f"{component.name} {component.version}")
+            texts.setdefault(_text(notice), []).append(f"{component.name} {component.version}")
+    for path in COMMON_LICENCES:
+        texts.setdefault(_text(path), []).append(str(path))
     print("This contains these works of others, under these licences.")
     for component in components:
         print(f"  {component.name} {component.version}: {component.licence or 'see below'}")
+    # Who passes on a program with the LGPL's libraries in it also says how it is linked with other versions of them.
+    print(
+        "The sources of those that Debian has are at https://snapshot.debian.org/package/NAME/VERSION/, those of Rust"
+    )
+    print("packages at https://crates.io; scripts/dist.sh in our sources links all of them again, also changed ones.")
     for text, owners in texts.items():
         print(f"\n{'=' * 100}\n{', '.join(dict.fromkeys(owners))}\n{'-' * 100}\n{text}")
+
+
+def _text(notice: Path) -> str:
+    return "\n".join(line.rstrip() for line in notice.read_text(errors="replace").strip().splitlines())
 
 
 def print_sbom(name: str, version: str, components: list[Component], python: Path | None) -> None:

