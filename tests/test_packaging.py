@@ -8,9 +8,12 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+import time
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -41,9 +44,93 @@ def test_a_service_gives_options_that_the_program_has(file: str) -> None:
         assert re.search(rf"{option}\b", known), f"{file}: {option}"
 
 
+def test_the_documentation_of_the_unit_is_a_page_that_packages_bring(tmp_path: Path) -> None:
+    [name] = re.findall(
+        r"^Documentation=man:(.*)\(1\)$", (PACKAGING / "brobust-watch.service").read_text(), re.MULTILINE
+    )
+    subprocess.run([host_program(), "generate", tmp_path], check=True)
+    assert (tmp_path / f"man1/{name}.1").exists()
+
+
 def test_the_manifests_name_the_image_of_this_version() -> None:
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     assert f'newTag: "{version}"' in (PACKAGING / "kubernetes/kustomization.yaml").read_text()
+
+
+# A program that writes empty pages instead of the one that takes minutes to build, and what packs it.
+PACK = r"""
+set -euo pipefail
+. scripts/parts.sh
+say() { :; }
+size() { :; }
+refuse() { echo "$*" >&2; exit 2; }
+for file in scripts/dist/*.sh; do . "$file"; done
+build_binary() { :; }
+program_of() { echo "$PWD/program"; }
+linked_packages() { echo "glibc (= 1)"; }
+python3() { echo notices; }
+version=1.2.3
+umask 022
+mkdir dist
+"$@" x86_64
+"""
+PROGRAM = """#!/bin/sh
+mkdir -p $2/man1 $2/completions
+for page in brobust brobust-watch brobust-doctor; do echo "$page" >$2/man1/$page.1; done
+for file in brobust.bash _brobust brobust.fish; do echo "$file" >$2/completions/$file; done
+"""
+
+
+def _packed(checkout: Path, form: str) -> Path:
+    """What this form of the program for operators is, built in a directory with some of our files."""
+    for part in ("docs", "packaging", "scripts", "LICENSES"):
+        shutil.copytree(ROOT / part, checkout / part, ignore=shutil.ignore_patterns("data", "*.png", "__pycache__"))
+    for part in ("SECURITY.md", "CHANGELOG.md", "LICENSE", "Cargo.toml"):
+        shutil.copy(ROOT / part, checkout)
+    (checkout / "program").write_text(PROGRAM)
+    (checkout / "program").chmod(0o755)
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(SECONDS), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    subprocess.run(["bash", "-c", PACK, "bash", f"build_{form}"], cwd=checkout, check=True, env=environment)
+    [package] = (checkout / "dist").iterdir()
+    return package
+
+
+@pytest.mark.parametrize("form", ["deb", "rpm", "tarball"])
+def test_a_package_depends_neither_on_the_file_system_nor_on_the_modes_of_where_it_was_built(
+    tmp_path: Path, form: str
+) -> None:
+    tool = {"deb": "dpkg-deb", "rpm": "rpmbuild"}.get(form, "tar")
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is missing; scripts/setup.sh dist installs it")
+    one = _packed(tmp_path, form).read_bytes()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:  # where directories have other sizes
+        Path(memory).chmod(0o2755)
+        assert _packed(Path(memory), form).read_bytes() == one
+
+
+def test_the_commands_of_the_tarball_replace_a_program_that_runs_and_remove_all_of_it(tmp_path: Path) -> None:
+    archive = _packed(tmp_path, "tarball")
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "-C", tmp_path / "unpacked", "-xf", archive], check=True)
+    [tree] = (tmp_path / "unpacked").iterdir()
+    shutil.copy("/bin/sleep", tree / "bin/brobust")
+    prefix = tmp_path / "local"
+    prefix.mkdir()
+
+    def do(key: str) -> None:
+        [command] = re.findall(rf"^{key}: *(.*?)(?:  +\(any.*)?$", (tree / "README").read_text(), flags=re.MULTILINE)
+        command = command.replace("sudo ", "").replace("/usr/local", str(prefix))
+        subprocess.run(["sh", "-c", command], cwd=tree, check=True)
+
+    do("Install")
+    with subprocess.Popen([prefix / "bin/brobust", "60"]) as running:
+        time.sleep(0.2)
+        try:
+            do("Install")
+        finally:
+            running.kill()
+    do("Remove")
+    assert [path for path in prefix.rglob("*") if path.is_file() or "brobust" in path.name] == []
 
 
 def _after_removal(form: str) -> list[str]:

@@ -61,7 +61,7 @@ try_program() { # PREFIX: runs the first commands of what is installed there; $f
 	[ -z "$page" ] || [ -s "$root$page" ] || fail "alerts link to $page, which is missing"
 	# No systemd runs in a minimal system, so this host's looks at the unit: no mistake in it, and not much exposed.
 	sed "s|ExecStart=|&$root|" "$root$prefix/lib/systemd/system/brobust-watch.service" >"$work/brobust-watch.service"
-	systemd-analyze verify "$work/brobust-watch.service" >"$work/said" 2>&1 || fail "the unit: $(cat "$work/said")"
+	systemd-analyze verify --man=no "$work/brobust-watch.service" >"$work/said" 2>&1 || fail "the unit: $(cat "$work/said")"
 	systemd-analyze security --offline=true --threshold=20 "$work/brobust-watch.service" >"$work/said" 2>&1 ||
 		fail "the unit: $(cat "$work/said")"
 }

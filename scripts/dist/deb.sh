@@ -11,7 +11,9 @@ build_deb() { # ARCHITECTURE
 	install -D -m 644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/brobust-host"
 	mkdir "$root/DEBIAN"
 	install -m 755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
-	installed=$(du --apparent-size -sk "$root/usr" | cut -f1)
+	# As dpkg-gencontrol counts: what a directory takes, every file system says differently.
+	installed=$(find "$root/usr" -type f -printf '%s\n' -o -printf '1\n' |
+		awk '{ sum += int(($1 + 1023) / 1024) } END { print sum }')
 	sed "s/@VERSION@/$version-1/; s/@ARCHITECTURE@/$(debian_name "$1")/; s/@SIZE@/$installed/
 		s/@BUILT_USING@/$(linked_packages "$1")/" \
 		packaging/debian/control >"$root/DEBIAN/control"

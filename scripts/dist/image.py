@@ -35,6 +35,7 @@ def layer_of(root: Path, seconds: int) -> bytes:
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""
             entry.mtime = seconds
+            entry.mode &= 0o777  # setgid is that of the directory where it was built
             if entry.isreg():
                 with path.open("rb") as content:
                     archive.addfile(entry, content)

@@ -47,6 +47,7 @@ install_rules() { # TREE PREFIX
 	done
 }
 
-date_tree() { # ROOT: the time of every file is that of the commit
+date_tree() { # ROOT: the time of every file is that of the commit; a checkout below a directory with setgid gives none
+	find "$1" -type d -exec chmod g-s {} +
 	find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 }
