@@ -1,5 +1,7 @@
 """Recorded off-times are read from a dataset of either backend, or from somebody's own table."""
 
+import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +141,20 @@ def test_a_recording_of_more_rows_than_are_read_is_refused_and_not_cut(
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no dataset"):
         recordings.offtimes(str(tmp_path))
+
+
+def test_a_long_recording_of_sockets_is_not_kept_as_objects(tmp_path: Path) -> None:
+    """It may have 1 GB. Tables of polars are not counted here: they take a part of that."""
+    values = dict.fromkeys(recorded._VALUES, 1234.5678)
+    names = {"netns": "", "cc": "bbr", "cause": "network-limited", "interface": 0, **values}
+    flows = [{"local": f"192.0.2.1:{at}", "remote": f"198.51.100.1:{at}", **names} for at in range(2000)]
+    sweep = {"sweep": 1, "sockets": 2000, "interval_s": 1.0, "time_unix_s": 1e9, "host": {}, "flows": flows}
+    content = (json.dumps(sweep) + "\n").encode() * 50 + b'{"sweep": 51, '
+    tracemalloc.start()
+    try:
+        found = recorded._sweeps(tmp_path / "sweeps.jsonl", content)
+        assert tracemalloc.get_traced_memory()[1] < len(content)
+    finally:
+        tracemalloc.stop()
+    assert (found.sweeps.height, found.flows.height, found.end_s) == (50, 100_000, 50.0)
+    assert found.flows["time_s"].unique(maintain_order=True).to_list() == [float(at) for at in range(1, 51)]

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -28,6 +27,8 @@ _VALUES = (
     "deficit_share", "srtt_ms", "min_rtt_ms", "retransmit_share",
 )  # fmt: skip
 _FLOW = {**dict.fromkeys(_NAMES, pl.String), "interface": pl.Int64, **dict.fromkeys(_VALUES, pl.Float64)}
+_OF_FLOWS = {"sweep": pl.Int64, **_FLOW, "time_s": pl.Float64}
+_FLOWS_OF_A_TABLE = 20_000  # so many are kept as objects of Python until they become rows
 SOCKET = ("netns", "interface", "local", "remote")
 """The columns of `flows` that say which socket it is."""
 
@@ -121,14 +122,15 @@ def threads(file: Path, content: bytes) -> Threads:
 
 
 def _sweeps(file: Path, content: bytes) -> Sweeps:
-    lines = content.split(b"\n")
-    del content
-    lines.pop()  # after the last end of a line: nothing, or what a killed command had not finished
     intervals: list[float] = []
+    times: list[float] = []
     begin_unix_s = 0.0
     of_sweeps: dict[str, list[Any]] = {name: [] for name in {**_SWEEP, **_HOST}}
-    of_flows: dict[str, list[Any]] = {name: [] for name in ("at", "sweep", *_FLOW)}
-    for number, line in enumerate(lines):
+    of_flows: dict[str, list[Any]] = {name: [] for name in _OF_FLOWS}
+    tables: list[pl.DataFrame] = []
+    for number, line in enumerate(io.BytesIO(content)):  # which does not copy all lines, as split() does
+        if not line.endswith(b"\n"):
+            break  # what a killed command had not finished
         try:
             sweep = json.loads(line)
             intervals.append(_number(sweep["interval_s"]))
@@ -137,31 +139,39 @@ def _sweeps(file: Path, content: bytes) -> Sweeps:
             for table, row in ((_SWEEP, sweep), (_HOST, sweep["host"])):
                 for name in table:
                     of_sweeps[name].append(row.get(name))
+            times.append(intervals[-1] + (times[-1] if times else 0))
             for flow in sweep["flows"]:
-                of_flows["at"].append(number)
                 of_flows["sweep"].append(sweep["sweep"])
                 for name in _FLOW:
                     of_flows[name].append(flow.get(name))
+                of_flows["time_s"].append(times[-1])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             _refuse(file, f"line {number + 1} is no sweep")
+        if len(of_flows["sweep"]) >= _FLOWS_OF_A_TABLE:
+            tables.append(_table(file, of_flows, _OF_FLOWS))
     if not intervals:
         _refuse(file, "holds no sweep")
-    times = list(accumulate(intervals))
     if times[-1] > files.MAX_RECORDING_S:
         _refuse(file, f"holds sweeps over more than {files.MAX_RECORDING_S:g} s")
-    try:
-        sweeps = pl.DataFrame(of_sweeps, schema={**_SWEEP, **_HOST})
-        at = of_flows.pop("at")
-        flows = pl.DataFrame(of_flows, schema={"sweep": pl.Int64, **_FLOW})
-    except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        _refuse(file, "holds a field of another kind than a sweep's")
+    sweeps = _table(file, of_sweeps, {**_SWEEP, **_HOST})
     sweeps = sweeps.with_columns(time_s=pl.Series(times), interval_s=pl.Series(intervals))
-    flows = flows.with_columns(time_s=pl.Series([times[number] for number in at], dtype=pl.Float64))
+    flows = pl.concat([*tables, _table(file, of_flows, _OF_FLOWS)])
     known = pl.all_horizontal(pl.col(*SOCKET, "cc", "cause").is_not_null())
     finite = pl.all_horizontal(pl.col(*_VALUES).is_finite().fill_null(True))
     if not flows.select((known & finite).all()).item():
         _refuse(file, "holds a socket without ends, control or cause")
     return Sweeps(file.name, begin_unix_s, sweeps, flows)
+
+
+def _table(file: Path, columns: dict[str, list[Any]], schema: dict[str, Any]) -> pl.DataFrame:
+    """Return a table of these columns, which are empty afterwards: they take several times its memory."""
+    try:
+        table = pl.DataFrame(columns, schema=schema)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        _refuse(file, "holds a field of another kind than a sweep's")
+    for values in columns.values():
+        values.clear()
+    return table
 
 
 def _number(value: Any) -> float:
