@@ -406,8 +406,14 @@ def test_a_kernel_that_a_wheel_brought_is_found_after_the_cache(
     built.path.parent.rename(wheel / built.name)
     assert virtual_kernels.find(built.name).where == "wheel"
     _built(tree)
-    assert virtual_kernels.find(built.name).where == "cache"
-    assert len(virtual_kernels.available()) == 1
+    cached = virtual_kernels.find(built.name)
+    assert cached.where == "cache" and len(virtual_kernels.available()) == 1
+    with cached.path.open("a") as executable:
+        executable.write("x")
+    assert virtual_kernels.find(built.name).where == "wheel", "a damaged one does not hide it"
+    (wheel / built.name / "linux").unlink()
+    with pytest.raises(MissingSupport, match="has changed since it was built"):
+        virtual_kernels.find(built.name)
 
 
 def test_the_list_shows_every_kernel_within_80_columns(tree: Path, ours: Path) -> None:

@@ -139,10 +139,17 @@ def find(name: str | None = None) -> VirtualKernel:
     """Return the built kernel of that name, or the default one. This builds nothing."""
     name = name or default()
     found = [kernel for directory in _places(name) if (kernel := VirtualKernel.read(directory)) is not None]
+    refusals = []
     for kernel in found:
         if not kernel.stale:
-            check_executable(kernel)
-            return kernel
+            try:
+                check_executable(kernel)
+            except MissingSupport as refusal:  # a damaged one in the cache does not hide the wheel's
+                refusals.append(refusal)
+            else:
+                return kernel
+    if refusals:
+        raise refusals[0]
     if found:
         raise MissingSupport(
             f"kernel: kernel/virtual or cc has changed since {name} was built; "
