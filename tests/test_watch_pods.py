@@ -62,6 +62,7 @@ class Pod:
         self.cgroups = [top / self.path for top in _hierarchies()]
 
     def make(self) -> None:
+        self.remove()  # a test that was killed leaves its pods, with their limits
         for top in _hierarchies():
             place = top
             for name in self.path.parts:
