@@ -663,6 +663,11 @@ def test_settings_of_figures_in_a_strangers_directory_do_not_count(tmp_path: Pat
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("(1.0, 1.0, 1.0, 1.0) False\n", "")
+    (tmp_path / "matplotlibrc").unlink()
+    os.mkfifo(tmp_path / "matplotlibrc")
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
+    assert "matplotlibrc: is a named pipe; give a regular file, or remove it: matplotlib reads it" in done.stderr
 
 
 def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:
@@ -670,6 +675,27 @@ def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:
     figure = ThroughputFigure(pl.concat([runs, short]))
     assert len(figure._panels) == 2
     assert figure._runs.filter(pl.col("share") == 1)["timeslice_ms"].unique().sort().to_list() == [1.0, 10.0]
+
+
+def test_the_utilization_of_a_bandwidth_that_changes_is_refused(tmp_path: Path) -> None:
+    """It is of the bandwidth at the beginning."""
+    grids = [{"path": {"bandwidth_changes": [["1s", "5mbit"]]}}, {}]
+    dataset = made_up.dataset(tmp_path / "data", Grid({"kernel": "virtual-6.12", "grids": grids}))
+    with pytest.raises(BadInput, match=r"--value utilization: .* here it changes; give throughput_mbps"):
+        draw(dataset, None, tmp_path, "utilization")
+    draw(dataset, None, tmp_path)
+
+
+def test_what_work_costs_programs_may_be_the_horizontal_axis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {"kernel": "virtual-6.12", "traffic": "iperf3", "contention": {"share": [1, 0.5]}}
+    grid = Grid({**fields, "programs": {"call_time": ["1us", "10us"]}})
+    dataset = made_up.dataset(tmp_path / "data", grid)
+    draw(dataset, "call_us", tmp_path)
+    figure = ThroughputFigure(dataset.runs(), "call_us", scenarios=lambda: dataset.grid().scenarios)
+    assert figure.x == "call_us" and figure.panels == 2, "one for each share"
+    assert "CPU time of a system call [us]" in capsys.readouterr().out
 
 
 def test_another_value_than_the_throughput_is_drawn_into_a_file_of_its_own(
@@ -1000,12 +1026,22 @@ def test_shares_that_differ_by_less_than_a_percent_are_shown_as_they_are() -> No
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(0, "[s]"), (1, "grey: a sender had no CPU"), (3000, "not drawn: the 3,000 times")]
+    ("count", "vcpus", "said"),
+    [
+        (0, 1, "[s]"),
+        (1, 1, "grey: a sender had no CPU"),
+        (3000, 1, "not drawn: the 3,000 times in which a sender"),
+        (2, 2, "grey: a vCPU of a sender had no CPU; darker: several"),
+        (3000, 2, "not drawn: the 3,000 times in which a vCPU of a sender"),
+    ],
 )
-def test_a_run_over_time_says_whether_its_off_times_are_drawn(tmp_path: Path, count: int, said: str) -> None:
+def test_a_run_over_time_says_whether_its_off_times_are_drawn(
+    tmp_path: Path, count: int, vcpus: int, said: str
+) -> None:
     grid = Grid({"contention": {"share": 0.5}, "duration": "60s"})
     throughput = [{"flow": 0, "time_s": 0.1, "throughput_mbps": 9.0}]
-    off = [{"sender": 1, "kind": "off", "start_s": 0.02 * at, "duration_ms": 10.0} for at in range(count)]
+    of = {"sender": 1, "kind": "off", "duration_ms": 10.0}
+    off = [{**of, "vcpu": at % vcpus, "start_s": 0.02 * at} for at in range(count)]
     of_run = {"throughput": throughput, "offtimes": off}
     dataset = made_up.dataset(tmp_path / "data", grid, tables=lambda _: of_run)
     (axes,) = over_time.figure(find(dataset, None)).axes

@@ -492,7 +492,7 @@ def test_a_caption_begins_with_the_backend_where_every_path_is_another() -> None
     )
     assert _where(SimpleNamespace(flows=flows, runs=flows)) == "Backend virtual, Linux 6.12."  # type: ignore[arg-type]
     one = flows.tail(1)
-    said = "20 Mbit/s, 20 ms RTT, longest RTT 30 ms; backend virtual, Linux 6.12."
+    said = "20 Mbit/s, 20 ms RTT, longest other RTT 30 ms; backend virtual, Linux 6.12."
     assert _where(SimpleNamespace(flows=one, runs=one)) == said  # type: ignore[arg-type]
 
 
@@ -931,6 +931,18 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_any_run_is_measured(
         return
     with pytest.raises(BadInput, match=re.escape(said)):
         check(study, scenarios)
+
+
+@pytest.mark.parametrize("of", ["claim", "figure", "frontier"])
+def test_the_utilization_of_a_bandwidth_that_changes_is_refused_before_any_run_is_measured(of: str) -> None:
+    study = _study(**{"frontier": {"kind": "frontier"}, "figure": {"value": "utilization"}}.get(of, {}))
+    if of == "claim":
+        one = TypeAdapter(AnyCheck).validate_python({"rule": "at_least", "metric": "utilization", "value": 0.5})
+        study = study.model_copy(update={"claims": (Claim(id="X1", text="x", checks=(one,)),)})
+    path = {"path": {"bandwidth_changes": [["1s", "5mbit"]]}}
+    assert check(study, Grid({}).as_written) == []
+    with pytest.raises(BadInput, match=r": utilization is of the bandwidth .*, and here it changes"):
+        check(study, Grid(path).as_written)
 
 
 def test_bars_of_one_timeslice_say_which(tmp_path: Path, drawn: Drawn) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from brobust import units
 from brobust.lazily import pl
-from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, RUNS, SENDER, TIME, Axis, Field
+from brobust.scenario.description import CPU, CROSS, FLOWS, OUTPUT, PATH, PROGRAMS, RUNS, SENDER, TIME, Axis, Field
 from brobust.scenario.fields import ROWS
 
 _WHOLE = re.compile(r"(?<![\d.])\d+")  # not the digits after a point
@@ -41,13 +41,23 @@ def _of_fields() -> Iterator[tuple[str, ColumnAxis]]:
     yield from ((name, axes[name]) for name in _LAST)
 
 
-_LONGEST_RTT = ColumnAxis(Axis("longest RTT", "longest round-trip time of a flow [ms]", logarithmic=True), "ms")
+# Of the flows whose RTT is not the path's, which may be the longer one.
+_LONGEST_RTT = ColumnAxis(
+    Axis("longest other RTT", "longest round-trip time of a flow other than the path's [ms]", logarithmic=True), "ms"
+)
 _BUFFER_BDP = ColumnAxis(Axis("buffer", "bottleneck buffer [BDP]", "{} BDP buffer", logarithmic=True), "BDP")
 
 # What may distinguish cells, in the order in which a reader wants it.
 AXES: dict[str, ColumnAxis] = dict(_of_fields())
+# What work costs programs distinguishes no cells of claims: runs without programs, beside which claims have those with
+# programs, have none of it. But figures have it along their horizontal axis.
+OF_PROGRAMS = {
+    row.column.name: ColumnAxis(row.axis, row.column.unit, row)
+    for row in ROWS
+    if row.panel == PROGRAMS and row.column and row.axis and row.axis.label
+}
 # And a name for the buffer in another unit, which is an axis where bandwidth or RTT vary, too.
-NAMED = {**AXES, "buffer_bdp": _BUFFER_BDP}
+NAMED = {**AXES, **OF_PROGRAMS, "buffer_bdp": _BUFFER_BDP}
 
 _FIELDS = {name: axis.row for name, axis in AXES.items() if axis.row is not None}
 TEXT = tuple(name for name, row in _FIELDS.items() if row.column is not None and row.column.type == "text")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from brobust import units
-from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, PER_FLOW, in_order
+from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, OF_PROGRAMS, PER_FLOW, in_order
 from brobust.errors import BrobustError
 from brobust.lazily import pl
 from brobust.scenario import differences
@@ -90,7 +90,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             *of_all_flows(),
             pl.col("flow_bytes").max(),
             pl.col("completion_ms").median(),
-            pl.col("cpu_busy_share", *CROSS, *REQUESTS).first(),
+            pl.col("cpu_busy_share", *CROSS, *REQUESTS, *OF_PROGRAMS).first(),
             *[pl.col(name).first() for name in ("scenario", *per_run)],
         )
         .with_columns(
@@ -100,6 +100,13 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
             buffer_bdp=(pl.col("buffer_bytes") / (pl.col("bandwidth_mbps") * pl.col("rtt_ms") * 125)).round(2),
         )
     )  # fmt: skip
+
+
+def why_no_utilization(scenarios: Iterable[Scenario]) -> str | None:
+    """Return why runs of these scenarios have no utilization, if so: it is of the bandwidth with which a run begins."""
+    if not any(one.path.bandwidth_changes for one in scenarios):
+        return None
+    return "utilization is of the bandwidth with which a run begins, and here it changes; give throughput_mbps"
 
 
 def kernels(table: pl.DataFrame) -> str:

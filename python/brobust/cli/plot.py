@@ -17,6 +17,7 @@ from brobust.units import show_count
 
 if TYPE_CHECKING:
     from brobust.dataset import Dataset
+    from brobust.scenario import Scenario
 
 THROUGHPUT = "throughput_mbps"
 
@@ -76,13 +77,23 @@ def _lacking(dataset: Dataset) -> str | None:
     return f"not drawn, since missing or failed: {left} of the series' {show_count(asked, 'run')}; {go_on}"
 
 
+def _scenarios(dataset: Dataset) -> list[Scenario]:
+    try:
+        return dataset.grid().scenarios
+    except BrobustError:  # of another version
+        return []
+
+
 def draw(dataset: Dataset, x: str | None, directory: Path, value: str = THROUGHPUT) -> None:
     """Draw a dataset on the terminal and into files in this directory, and print the files' names. Without the extra
     that draws files, print how to get it instead. `value`: a column of the runs that figures have (plot.OF_RUNS)."""
+    from brobust.analysis import summary
     from brobust.report.plot import OF_RUNS, ThroughputFigure
 
     if value not in OF_RUNS:
         raise BadInput(f"--value {value}: no such value; give one of {', '.join(OF_RUNS)}")
+    if value == "utilization" and (why := summary.why_no_utilization(_scenarios(dataset))) is not None:
+        raise BadInput(f"--value {value}: {why}")
     figure = ThroughputFigure(dataset.runs(), x, value, scenarios=lambda: dataset.grid().scenarios)
     if not figure.has_values:
         raise BadInput(f"--value {value}: no run of {dataset.directory} has it; docs/data.md says which have")

@@ -63,9 +63,11 @@ def figure(run: OfRun) -> Figure:
         drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=IN_A_PANEL)
     elif are_named:
         axes[0].legend(loc="upper right")
-    grey = "; grey: a sender had no CPU" if off.height else ""
+    # On vm and lab each vCPU has its own, of which others may run at that time.
+    who, darker = ("a vCPU of a sender", "; darker: several") if off["vcpu"].n_unique() > 1 else ("a sender", "")
+    grey = f"; grey: {who} had no CPU{darker}" if off.height else ""
     if off.height > TIMESLICES:
-        grey = f"; not drawn: the {off.height:,} times in which a sender had no CPU"
+        grey = f"; not drawn: the {off.height:,} times in which {who} had no CPU"
     axes[-1].set_xlabel(f"time [s]{grey}")
     return drawn
 

@@ -21,7 +21,7 @@ import polars as pl
 
 from brobust import files, units
 from brobust.analysis import confidence, metrics, summary
-from brobust.analysis.axes import CONTENDED, NAMED, VALUES, axis_phrase, cell_phrase, in_order, natural
+from brobust.analysis.axes import CONTENDED, NAMED, OF_PROGRAMS, VALUES, axis_phrase, cell_phrase, in_order, natural
 from brobust.analysis.cells import undisturbed_with_every_schedule
 from brobust.errors import BadInput, printable
 from brobust.report import parameters
@@ -337,7 +337,14 @@ def load_matplotlib() -> Any:
     the current directory do not count: that may be a stranger's dataset, and with text.usetex they run programs."""
     if "matplotlib" not in sys.modules:
         log = logging.getLogger("matplotlib")  # it would print the lines that are no settings
-        log.disabled = is_there = os.path.exists("matplotlibrc")  # noqa: PTH110 # also where the directory is gone
+        # Also where the directory is gone; and matplotlib reads what is no directory.
+        is_there = os.path.exists("matplotlibrc") and not files.is_directory("matplotlibrc")  # noqa: PTH110
+        if is_there:
+            try:
+                files.check(Path("matplotlibrc"), files.MAX_TEXT)
+            except BadInput as refusal:
+                raise BadInput(f"{refusal}, or remove it: matplotlib reads it before it draws") from None
+        log.disabled = is_there
         try:
             import matplotlib as mpl
         finally:
@@ -410,8 +417,11 @@ def _style(place: int) -> tuple[Any, ...]:
     return color, marker, dashes
 
 
-# Axes that say the same in two units, or of all flows and of each.
-IN_ANOTHER_UNIT = {"buffer_bdp": "buffer_bytes", "buffer_bytes": "buffer_bdp", "longest_rtt_ms": "flow_rtt_ms"}
+# Axes that say the same in two units, of all flows and of each, or as the scenario's field.
+IN_ANOTHER_UNIT = {
+    "buffer_bdp": "buffer_bytes", "buffer_bytes": "buffer_bdp", "longest_rtt_ms": "flow_rtt_ms",
+    **{name: axis.row.name for name, axis in OF_PROGRAMS.items() if axis.row is not None},
+}  # fmt: skip
 
 
 def with_lines(measured: pl.DataFrame, axes: Sequence[str]) -> pl.DataFrame:

@@ -85,12 +85,20 @@ def check(study: Study, scenarios: Sequence[Scenario]) -> list[str]:
         its = [by_hash[name] for name in chosen["scenario"]]
         if (why := _undrawable(figure, chosen, its, flows)) is not None:
             raise BadInput(f"{study.name}: figure {figure.name}: {why}")
+    for claim in study.claims:
+        for one in (one for one in claim.checks if one.metric == "utilization"):
+            its = [by_hash[name] for name in select(runs, one.where)["scenario"]]
+            if (why := summary.why_no_utilization(its)) is not None:
+                raise BadInput(f"{study.name}: claim {claim.id}: {why}")
     return said
 
 
 def _undrawable(figure: Figure, runs: pl.DataFrame, scenarios: Sequence[Scenario], flows: pl.DataFrame) -> str | None:
     """Return why a figure cannot be drawn of these runs, which are of these scenarios and have these flows; None if it
     can."""
+    shows_utilization = figure.value == "utilization" or figure.kind == "frontier"
+    if shows_utilization and (why := summary.why_no_utilization(scenarios)) is not None:
+        return why
     if figure.kind in DISTRIBUTIONS and not any(one.packets for one in scenarios):
         return f"kind {figure.kind} needs packets = true in the grid"
     if figure.kind in PANELS:
