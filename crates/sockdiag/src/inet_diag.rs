@@ -30,6 +30,9 @@ const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1
 /// TCP_CLOSING (include/net/tcp_states.h). In the last two both ends have closed it, and what was written before is sent.
 pub const SENDING: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 
+/// TCP_SYN_SENT and TCP_SYN_RECV.
+pub const OPENING: u32 = 1 << 2 | 1 << 3;
+
 /// TCP_LISTEN.
 pub const LISTENING: u32 = 1 << 10;
 

@@ -22,7 +22,7 @@ use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddr};
 use nix::errno::Errno;
 use nix::time::{clock_gettime, ClockId};
 
-use crate::inet_diag::{read_end, read_socket, request, LISTENING, SENDING, SOCK_DIAG_BY_FAMILY};
+use crate::inet_diag::{read_end, read_socket, request, LISTENING, OPENING, SENDING, SOCK_DIAG_BY_FAMILY};
 use crate::netlink::{
     attribute, message, Link, Messages, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, NLM_F_DUMP, NLM_F_DUMP_INTR,
     NLM_F_REQUEST,
@@ -47,15 +47,13 @@ pub struct Filter {
     pub remote_port: Option<u16>,
     /// Whether also sockets that listen are reported, besides those that may have data to send.
     pub listening: bool,
+    /// Whether also sockets are reported whose connection is only being opened ([`Socket::is_opening`]).
+    pub opening: bool,
 }
 
 impl Filter {
     fn states(&self) -> u32 {
-        if self.listening {
-            SENDING | LISTENING
-        } else {
-            SENDING
-        }
+        SENDING | if self.listening { LISTENING } else { 0 } | if self.opening { OPENING } else { 0 }
     }
 
     /// Returns the filter as the kernel takes it: one key without addresses for each family.
@@ -291,7 +289,8 @@ mod tests {
         Ok(message(NLMSG_ERROR, 0, sequence, &(-(errno as i32)).to_ne_bytes()))
     }
 
-    const IPV4: Filter = Filter { ipv6: Some(false), local_port: None, remote_port: None, listening: false };
+    const IPV4: Filter =
+        Filter { ipv6: Some(false), local_port: None, remote_port: None, listening: false, opening: false };
 
     /// Returns the cookies in the order in which they are reported, and how the dump ended.
     fn reported(diag: &mut SockDiag, filter: &Filter) -> (Vec<u8>, Result<()>) {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::inet_diag::OPENING;
 use crate::{BbrInfo, TcpInfo};
 
 /// What identifies a socket. The cookie distinguishes it from a later one with the same addresses.
@@ -33,6 +34,12 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// Whether its connection is only being opened, so that it has sent nothing yet. Of one that a peer is opening, there may
+    /// be a request alone, of which the kernel reports no state.
+    pub fn is_opening(&self) -> bool {
+        self.tcp.state.is_none_or(|state| OPENING & 1_u32.checked_shl(state.into()).unwrap_or(0) != 0)
+    }
+
     /// Returns the data in flight over BBR's own bandwidth-delay product. Less than 1, in a flow that the application
     /// does not limit, is the Inflight Deficit of 2BRobust (section 6.1).
     pub fn inflight_bdp(&self) -> Option<f64> {

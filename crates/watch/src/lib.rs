@@ -1,8 +1,9 @@
 //! Finds the senders of this host that lack CPU. It reads every TCP socket at intervals, names what limits each over a
 //! window of samples, and observes whether the host's CPU is taken away.
 //!
-//! A sweep is one dump of each network namespace ([`Watch::sweep`]). sample.rs has what one sample shows, cause.rs what
-//! a window of samples means, host.rs what the host reports about its CPUs, and owners/ whose the sockets are.
+//! A sweep is one dump of each network namespace that may have sockets ([`Watch::sweep`], reader.rs). sample.rs has what
+//! one sample shows, cause.rs what a window of samples means, host.rs what the host reports about its CPUs, and owners/
+//! whose the sockets are.
 
 mod cause;
 mod distribution;
@@ -15,6 +16,7 @@ mod memory;
 mod namespaces;
 mod owners;
 mod probe;
+mod reader;
 mod report;
 mod sample;
 mod sweeps;

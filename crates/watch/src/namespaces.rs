@@ -1,11 +1,12 @@
-//! The network namespaces whose sockets are read, and a netlink socket in each.
+//! The network namespaces whose sockets are read, and a reader in each.
 
 use std::fmt;
 
 use brobust_host::namespaces::{every, what_helps, Found, Name, Namespace, NotEntered};
 use brobust_host::{reason, units, without_numbers};
-use brobust_sockdiag::SockDiag;
 use nix::unistd::geteuid;
+
+use crate::reader::Reader;
 
 /// The network namespaces to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,10 +57,9 @@ pub fn of(name: &str, error: &impl fmt::Display) -> String {
     format!("network namespace {name}: {}", without_numbers(&error.to_string()))
 }
 
-/// Opens a socket in the namespace. A socket keeps the namespace in which it was opened. None: the namespace has gone
-/// since it was found. The error says what is wrong.
-pub fn open(namespace: &Namespace) -> Result<Option<SockDiag>, String> {
-    match namespace.inside(SockDiag::open) {
+/// Opens a reader in the namespace. None: the namespace has gone since it was found. The error says what is wrong.
+pub fn open(namespace: &Namespace) -> Result<Option<Reader>, String> {
+    match namespace.inside(Reader::open) {
         Ok(opened) => opened.map(Some).map_err(|error| without_numbers(&error.to_string())),
         Err(NotEntered::Gone) => Ok(None),
         Err(outside) => Err(of(&label(namespace), &outside)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brobust_host::{without_numbers, Refusal, Result};
-use brobust_sockdiag::{Error, Filter, SockDiag};
+use brobust_sockdiag::{Error, Filter};
 use nix::sys::resource::{getrlimit, Resource};
 use nix::time::{clock_gettime, ClockId};
 
@@ -20,6 +20,7 @@ use crate::host::{Host, HostLoad};
 use crate::memory;
 use crate::namespaces::{label, of as of_namespace, open, Namespaces};
 use crate::owners::Owners;
+use crate::reader::{self, Reader};
 use crate::report::{Bounds, FlowReport, SweepReport};
 use crate::why::why;
 
@@ -44,7 +45,7 @@ struct Namespace {
     /// Empty: our own.
     name: String,
     /// None: not opened yet, or to be opened again after an error.
-    sockets: Option<SockDiag>,
+    reader: Option<Reader>,
     flows: Flows,
     /// Memory that the flows take, as of the last sweep.
     bytes: usize,
@@ -76,24 +77,24 @@ impl Watch {
             memory: memory::for_flows(),
         };
         let unread = watch.open();
-        match (watch.namespaces.values().any(|namespace| namespace.sockets.is_some()), unread.into_iter().next()) {
+        match (watch.namespaces.values().any(|namespace| namespace.reader.is_some()), unread.into_iter().next()) {
             (false, Some(error)) => Err(Refusal::missing_support(error)),
             _ => Ok(watch),
         }
     }
 
-    /// Opens a netlink socket in each namespace that exists, and says what is wrong with the others. A namespace that no
-    /// process has any more is forgotten with its flows. Until then our socket keeps it alive, so that it cannot go away
-    /// while it is read.
+    /// Opens a reader in each namespace that exists, and says what is wrong with the others. A namespace that no process
+    /// has any more is forgotten with its flows. Until then our reader keeps it alive, so that it cannot go away while it
+    /// is read.
     fn open(&mut self) -> Vec<String> {
         let (found, mut unread) = self.settings.namespaces.find();
         self.namespaces.retain(|inode, _| found.iter().any(|one| one.inode == *inode));
-        let opened = self.namespaces.values().filter(|namespace| namespace.sockets.is_some()).count();
-        let mut room = max_sockets().saturating_sub(opened);
+        let opened = self.namespaces.values().filter(|namespace| namespace.reader.is_some()).count();
+        let mut room = max_readers().saturating_sub(opened);
         for one in found {
             let namespace = self.namespaces.entry(one.inode).or_default();
             namespace.name = label(&one);
-            if namespace.sockets.is_some() {
+            if namespace.reader.is_some() {
                 continue;
             }
             if room == 0 {
@@ -101,9 +102,9 @@ impl Watch {
                 continue;
             }
             match open(&one) {
-                Ok(sockets) => {
-                    room -= usize::from(sockets.is_some());
-                    namespace.sockets = sockets;
+                Ok(reader) => {
+                    room -= usize::from(reader.is_some());
+                    namespace.reader = reader;
                 }
                 Err(error) => unread.push(error),
             }
@@ -114,7 +115,7 @@ impl Watch {
     /// Closes what is open in the namespaces, which the next sweep opens again. One that no process has any more, with its
     /// devices, goes only then.
     pub fn close(&mut self) {
-        self.namespaces.values_mut().for_each(|namespace| namespace.sockets = None);
+        self.namespaces.values_mut().for_each(|namespace| namespace.reader = None);
     }
 
     /// Reads all sockets once, and reports at most `top` of them. `state_maps` are the maps in which our BPF controls
@@ -131,13 +132,10 @@ impl Watch {
         let taken: usize = self.namespaces.values().map(|namespace| namespace.bytes).sum();
         let mut room = Room { bytes: self.memory.saturating_sub(taken), unfollowed: 0 };
         let state_maps: Arc<[OwnedFd]> = state_maps.into();
-        for namespace in self.namespaces.values_mut() {
-            let Some(sockets) = &mut namespace.sockets else { continue };
-            sockets.set_state_maps(Arc::clone(&state_maps));
+        for (place, namespace) in self.namespaces.values_mut().enumerate() {
+            let Some(reader) = &mut namespace.reader else { continue };
             let follow = |socket| namespace.flows.follow(&socket, now, &mut groups, &mut self.owners, &mut room);
-            let read = sockets.dump_each(&self.settings.filter, follow);
-            // Kept until the next sweep, which looks for maps that exist, they would be found, and kept, for ever.
-            sockets.set_state_maps(Arc::default());
+            let read = reader.read(&self.settings.filter, &state_maps, place, follow);
             namespace.bytes = namespace.flows.forget_closed(now.sweep);
             if matches!(read, Ok(()) | Err(Error::Interrupted)) {
                 namespaces += 1;
@@ -145,7 +143,7 @@ impl Watch {
             if let Err(error) = read {
                 match error {
                     Error::Interrupted => interrupted += 1,
-                    _ => namespace.sockets = None,
+                    _ => namespace.reader = None,
                 }
                 unread.push(match namespace.name.as_str() {
                     "" => without_numbers(&error.to_string()),
@@ -221,10 +219,10 @@ fn no_memory(sockets: usize, memory: usize) -> String {
     )
 }
 
-/// Returns how many namespaces may be read at a time: each takes a file.
-fn max_sockets() -> usize {
+/// Returns how many namespaces may be read at a time: each takes files.
+fn max_readers() -> usize {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX));
-    limit - SPARE_FILES.min(limit / 2)
+    (limit - SPARE_FILES.min(limit / 2)) / reader::FILES
 }
 
 /// Returns the CPU time of this thread.

@@ -38,7 +38,7 @@ const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::
 const DEFAULT_TOP: usize = 20;
 
 /// Files that are asked for. Whoever may make network namespaces decides how many there are, and each takes memory, too.
-const MAX_FILES: u64 = 8192;
+const MAX_FILES: u64 = 16384;
 
 const EXAMPLES: &str = "Examples:
   brobust watch                                        # until Ctrl-C
@@ -177,7 +177,7 @@ fn verdict(report: &SweepReport) -> Outcome {
     Err(Refusal::missing_support(what).into())
 }
 
-/// Lets this process have more files than it has at first, if it may: every network namespace takes one.
+/// Lets this process have more files than it has at first, if it may: every network namespace takes two.
 fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(MAX_FILES)), hard);
