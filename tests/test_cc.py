@@ -25,6 +25,7 @@ from brobust.cli.cc import OF_HOST_PROGRAM
 from brobust.errors import BadInput, BrobustError
 from brobust.host.programs import ask_host_program, host_program
 from conftest import eventually, json_lines, kill_with_guardian, killed_at_end
+from test_virtual import WITHOUT
 
 NAME = "brb_reno"
 BROBUST = [str(Path(sys.executable).with_name("brobust"))]
@@ -32,6 +33,7 @@ JOURNAL = Path(f"/run/brobust-cc/{NAME}.json")
 DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 NAMED = Path("/run/netns")
+BPF = 321  # the number of bpf(2) on x86-64
 
 # The defaults of the namespaces of `places`: the one that is set, and the one that a new namespace inherits.
 PREVIOUS = ["reno", DEFAULT.read_text().strip()]
@@ -586,6 +588,21 @@ def test_root_without_capabilities_as_in_a_container_is_not_told_to_use_sudo(ver
     refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert refused.returncode == 2 and "CAP_BPF, which a container or a security module keeps even" in refused.stderr
     assert "sudo" not in refused.stderr and "takes root" not in refused.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        ([sys.executable, "-c", WITHOUT, str(BPF)], "by a seccomp filter, as containers and services have: run this"),
+        (["unshare", "--user", "--map-root-user"], "by the kernel: root of a user namespace, as in a rootless"),
+    ],
+)
+def test_who_refuses_bpf_to_root_is_named(inside: list[str], said: str) -> None:
+    command = [*inside, str(host_program()), "cc", "load", NAME, "--dry-run"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1, refused.stderr
+    assert f"loaded, is refused here (Operation not permitted) {said}" in refused.stderr
 
 
 @needs_kernel

@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use libbpf_rs::libbpf_sys as sys;
+use nix::errno::Errno;
 use nix::mount::{mount, MsFlags};
 use nix::sys::statfs::{statfs, FsType};
 use nix::time::{clock_getres, ClockId};
@@ -13,6 +15,7 @@ use rustix::thread::{capabilities, CapabilitySet};
 use crate::btf::KernelBtf;
 use crate::log::with_log;
 use crate::objects::Object;
+use crate::refusal::without_number;
 use crate::{Refusal, Result};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -40,13 +43,47 @@ pub fn is_module(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }
 
-/// Refuses a process that lacks a capability. CAP_BPF alone is not enough: finding kernel functions in module BTF takes
-/// CAP_SYS_ADMIN (kernel/bpf/syscall.c).
+/// Refuses a process that lacks a capability, or may not call bpf(2) in spite of them. CAP_BPF alone is not enough:
+/// finding kernel functions in module BTF takes CAP_SYS_ADMIN (kernel/bpf/syscall.c).
 pub fn require_privilege() -> Result<()> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
     match capabilities(None) {
-        Ok(ours) if ours.effective.contains(needed) => Ok(()),
+        Ok(ours) if ours.effective.contains(needed) => require_bpf(),
         _ => Err(Refusal::Privilege),
+    }
+}
+
+fn require_bpf() -> Result<()> {
+    // Any call will do that takes CAP_SYS_ADMIN. It fails with ENOENT where no map is loaded.
+    // SAFETY: libbpf writes the id of the first map.
+    let answer = unsafe { sys::bpf_map_get_next_id(0, &mut 0) };
+    let refused = [Errno::EPERM, Errno::EACCES, Errno::ENOSYS];
+    match refused.into_iter().find(|errno| answer == -(*errno as i32)) {
+        None => Ok(()),
+        Some(errno) => {
+            let [uid_map, status] = ["uid_map", "status"].map(|file| fs::read_to_string(format!("/proc/self/{file}")));
+            let by = who_refuses_bpf(&uid_map.unwrap_or_default(), &status.unwrap_or_default());
+            Err(Refusal::NoBpf { reason: without_number(&errno.into()), by })
+        }
+    }
+}
+
+/// Says who refuses bpf(2) to a process that has the capabilities, and what helps, from two of its files in /proc.
+fn who_refuses_bpf(uid_map: &str, status: &str) -> &'static str {
+    let is_root_of_host = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
+    let is_filtered = status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"]));
+    match (is_root_of_host, is_filtered) {
+        (false, _) => {
+            "the kernel: root of a user namespace, as in a rootless container, may not load BPF: run this as root of the \
+             host"
+        }
+        (true, true) => {
+            "a seccomp filter, as containers and services have: run this outside of it, or allow bpf in it (docker run \
+             --security-opt seccomp=FILE, or SystemCallFilter=bpf in a unit of systemd)"
+        }
+        (true, false) => {
+            "a security module (SELinux, AppArmor, lockdown): allow it there; the audit log and `dmesg` have its rule"
+        }
     }
 }
 
@@ -135,4 +172,18 @@ pub fn require_bpffs() -> io::Result<()> {
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("bpf"), BPFFS, Some("bpf"), flags, Some("mode=700")).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::who_refuses_bpf;
+
+    #[test]
+    fn who_refuses_bpf_is_said_with_what_helps() {
+        let (host, rootless) = ("         0          0 4294967295\n", "         0       1000          1\n");
+        let said = |uid_map, seccomp| who_refuses_bpf(uid_map, &format!("Name:\tbrobust\nSeccomp:\t{seccomp}\n"));
+        assert!(said(host, 2).contains("SystemCallFilter=bpf"));
+        assert!(said(host, 0).contains("SELinux"));
+        assert!(said(rootless, 2).ends_with("run this as root of the host"));
+    }
 }

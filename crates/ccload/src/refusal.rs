@@ -13,6 +13,10 @@ pub enum Refusal {
     )]
     Privilege,
 
+    /// Although we have the capabilities.
+    #[error("bpf(2), by which congestion controls are loaded, is refused here ({reason}) by {by}")]
+    NoBpf { reason: String, by: &'static str },
+
     #[error(
         "this kernel does not describe its types (no readable /sys/kernel/btf/vmlinux): use one with CONFIG_DEBUG_INFO_BTF=y"
     )]

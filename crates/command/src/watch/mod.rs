@@ -12,6 +12,7 @@ mod unread;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brobust_ccload as ccload;
@@ -133,17 +134,21 @@ pub fn run(options: &Options) -> Outcome {
     let watch = Watch::new(settings).map_err(|error| Refusal::missing_support(format!("watch: {error}")))?;
     let mut record = options.record.as_deref().map(Record::new).transpose()?;
     let (mut sweeps, mut state_maps) = (Sweeps::new(watch, interval), ccload::StateMaps::default());
-    let metrics = address.map(|address| serve(address, options.per_socket)).transpose()?;
+    let served = address.map(|address| serve(address, options.per_socket)).transpose()?;
     let (mut unread, mut lines) = (Unread::default(), Lines::default());
-    let sleep_until = if metrics.is_some() { interrupt::sleep_until } else { sleep_while_read };
+    let is_seen = || match &served {
+        Some((_, thread)) => server::check(thread).map_err(Stop::from),
+        None if output::is_closed() => Err(Stop::OutputClosed),
+        None => Ok(()),
+    };
     loop {
-        sleep_until(sweeps.due())?;
+        sleep_while(is_seen, sweeps.due())?;
         let sweep = sweeps.sweep(state_maps.open(), top);
         record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
         let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
         let found = if options.once && is_last { verdict(&sweep.report) } else { Ok(()) };
-        match &metrics {
-            Some(metrics) => {
+        match &served {
+            Some((metrics, _)) => {
                 unread.new_line(&sweep.report.unread, Instant::now()).iter().for_each(|line| output::remark(line));
                 metrics.update(sweep);
             }
@@ -184,25 +189,26 @@ fn raise_file_limit() {
     }
 }
 
-/// Begins to serve metrics, and says where.
-fn serve(address: SocketAddr, per_socket: bool) -> Result<Metrics, Stop> {
+/// Begins to serve metrics, and says where. Returns what is served, and the thread that serves it.
+fn serve(address: SocketAddr, per_socket: bool) -> Result<(Metrics, JoinHandle<()>), Stop> {
     let metrics = Metrics::new(per_socket);
     let shown = metrics.clone();
-    let served = server::start(address, move || shown.text())?;
+    let (served, thread) = server::start(address, move || shown.text())?;
     output::line(&format!("serving metrics on http://{served}/metrics; stop it with Ctrl-C"))?;
-    Ok(metrics)
+    Ok((metrics, thread))
 }
 
-/// Sleeps until then, or until nobody reads our output any more: the program that shows our sweeps on a terminal may be
-/// killed, and an interval may be an hour.
-fn sleep_while_read(until: Instant) -> Outcome {
-    while Instant::now() < until {
-        if output::is_closed() {
-            return Err(Stop::OutputClosed);
+/// Sleeps until then, or until nobody sees our sweeps any more: the program that shows them on a terminal may be killed,
+/// and an interval may be an hour.
+fn sleep_while(is_seen: impl Fn() -> Outcome, until: Instant) -> Outcome {
+    loop {
+        is_seen()?;
+        let next = until.min(Instant::now() + Duration::from_millis(100));
+        interrupt::sleep_until(next)?;
+        if next == until {
+            return Ok(());
         }
-        interrupt::sleep_until(until.min(Instant::now() + Duration::from_millis(100)))?;
     }
-    Ok(())
 }
 
 fn time(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {

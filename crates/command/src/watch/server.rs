@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use brobust_host::{reason, Refusal};
@@ -29,20 +29,35 @@ const LIMITS: Limits = Limits { connections: 32, duration: Duration::from_secs(1
 /// the others waiting.
 const MAX_CALLS: usize = 64;
 
-/// Begins to answer scrapes with what `metrics` returns. Returns the address, with the port that the kernel chose for 0.
-pub fn start(address: SocketAddr, metrics: impl Fn() -> String + Send + 'static) -> Result<SocketAddr, Refusal> {
+/// Begins to answer scrapes with what `metrics` returns. Returns the address, with the port that the kernel chose for 0,
+/// and the thread.
+pub fn start(
+    address: SocketAddr,
+    metrics: impl Fn() -> String + Send + 'static,
+) -> Result<(SocketAddr, JoinHandle<()>), Refusal> {
     let failed = |error: io::Error| Refusal::failed(format!("--serve: cannot serve at {address}: {}", reason(&error)));
     let listener = address::listen(address)?;
     let place = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let mut server = Server { listener, metrics, limits: LIMITS, connections: Vec::new() };
-    thread::Builder::new()
+    let thread = thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || loop {
             server.turn()
         })
         .map_err(failed)?;
-    Ok(place)
+    Ok((place, thread))
+}
+
+/// Refuses to go on without the thread that serves: it ends only by a mistake of ours, and nobody would see the sweeps.
+pub fn check(thread: &JoinHandle<()>) -> Result<(), Refusal> {
+    match thread.is_finished() {
+        false => Ok(()),
+        true => Err(Refusal::failed(
+            "--serve: the metrics cannot be served any more, by a mistake of brobust: please report this with the lines \
+             above, and start it again",
+        )),
+    }
 }
 
 struct Server<Metrics> {
@@ -178,7 +193,7 @@ fn answer(request: &[u8], metrics: &impl Fn() -> String, max_bytes: usize) -> Op
     }
     let head = String::from_utf8_lossy(request);
     let mut words = head.lines().next().unwrap_or_default().split_whitespace();
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let has_body = method != "HEAD";
     let plain = |status: &str, more: &str, text: &str| Some(whole(status, more, "text/plain", text, has_body));
     if !words.next().is_some_and(|version| version.starts_with("HTTP/1.")) {
@@ -187,10 +202,20 @@ fn answer(request: &[u8], metrics: &impl Fn() -> String, max_bytes: usize) -> Op
     if !matches!(method, "GET" | "HEAD") {
         return plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "only GET and HEAD are answered\n");
     }
-    if !matches!(path.split('?').next(), Some("/metrics" | "/")) {
+    if !matches!(path_of(target), "/metrics" | "/") {
         return plain("404 Not Found", "", "the metrics are at /metrics\n");
     }
     Some(whole("200 OK", "", CONTENT_TYPE, &metrics(), has_body))
+}
+
+/// Returns the path of what is asked for. A proxy may send the whole address, `http://host:9775/metrics`, which every
+/// server has to take (RFC 9112, section 3.2.2).
+fn path_of(target: &str) -> &str {
+    let target = target.split('?').next().unwrap_or_default();
+    match target.split_at_checked("http://".len()) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http://") => rest.find('/').map_or("/", |at| &rest[at..]),
+        _ => target,
+    }
 }
 
 fn whole(status: &str, more: &str, kind: &str, body: &str, has_body: bool) -> Vec<u8> {
@@ -289,8 +314,14 @@ mod tests {
         assert!(served.ask("GET /?x HTTP/1.0\r\n\r\n").ends_with("m 1\n"));
         let said = served.ask("HEAD /metrics HTTP/1.1\r\n\r\n");
         assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("\r\n\r\n"), "{said}");
+        for of_proxy in ["http://host:9775/metrics?x", "HTTP://[::1]/", "http://host"] {
+            let said = served.ask(&format!("GET {of_proxy} HTTP/1.1\r\n\r\n"));
+            assert!(said.ends_with("m 1\n"), "{of_proxy}: {said}");
+        }
         for (request, status) in [
             ("GET /other HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("GET http://host/other HTTP/1.1\r\n\r\n", "404 Not Found"),
+            ("GET ftp://host/metrics HTTP/1.1\r\n\r\n", "404 Not Found"),
             ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405 Method Not Allowed"),
             ("nonsense\r\n\r\n", "400 Bad Request"),
             ("\u{1}\u{2}\n\n", "400 Bad Request"),
@@ -298,6 +329,19 @@ mod tests {
         ] {
             let said = served.ask(request);
             assert!(said.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_serves_no_more_is_noticed() {
+        let (place, thread) = start("127.0.0.1:0".parse().unwrap(), || panic!("a mistake")).unwrap();
+        assert_eq!(check(&thread), Ok(()));
+        let mut stream = TcpStream::connect(place).unwrap();
+        stream.write_all(GET.as_bytes()).unwrap();
+        let begun = Instant::now();
+        while check(&thread).is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is not noticed");
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
