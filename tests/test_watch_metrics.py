@@ -291,7 +291,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
     # systemd-analyze complains if the program does not exist.
     unit.write_text(UNIT.read_text().replace("/usr/bin/brobust", str(BROBUST)))
-    verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    verified = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
     complaints = [line for line in verified.stderr.splitlines() if UNIT.name in line]
     assert verified.returncode == 0 and not complaints, verified.stderr
 
