@@ -134,7 +134,7 @@ virtual_kernel() { # prints the name of the kernel for virtual time if it is bui
 }
 build_virtual_kernel() { # unless the cache has it
 	virtual_kernel >/dev/null && return
-	say "building the kernel for virtual time from the distribution's sources (about 2 minutes, once)"
+	say "building the kernel for virtual time from the distribution's sources (2 to 12 minutes, once)"
 	unbuilt -m brobust kernel build >/dev/null && return
 	say "trying again with fresh package lists"
 	update || true
