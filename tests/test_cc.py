@@ -599,6 +599,8 @@ def test_root_without_capabilities_as_in_a_container_is_not_told_to_use_sudo(ver
     ],
 )
 def test_who_refuses_bpf_to_root_is_named(inside: list[str], said: str) -> None:
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"{inside[0]} is not allowed here")  # some hosts have no user namespaces
     command = [*inside, str(host_program()), "cc", "load", NAME, "--dry-run"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1, refused.stderr

@@ -19,7 +19,7 @@ import polars as pl
 import psutil
 import pytest
 
-from brobust.backends.real_time import MIN_CARRIED_SHARE, MIN_CARRIED_SHARE_EMULATED
+from brobust.backends.real_time import min_carried_share
 from brobust.dataset import Dataset
 from brobust.errors import GuestDied
 from brobust.host import cpus
@@ -205,7 +205,7 @@ def test_the_dataset_holds_runs_throughput_samples_offtimes_and_calibration(
     assert set(dataset.offtimes()["run"]) == {run["run"] for run in runs if run["share"] < 1}
     (line,) = (directory / "calibration.jsonl").read_text().splitlines()
     calibration = json.loads(line)
-    share = MIN_CARRIED_SHARE_EMULATED if calibration["accelerator"] == "tcg" else MIN_CARRIED_SHARE
+    share = min_carried_share(calibration["accelerator"])
     assert min(calibration["udp_mbps"], calibration["cubic_mbps"]) >= share * calibration["ceiling_mbps"]
 
 

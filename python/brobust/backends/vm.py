@@ -130,8 +130,7 @@ class VmBackend(Backend):
             return self._in_living_guests(kernel, wanted, measured, vcpus)[0]
 
         chosen, _ = self._in_living_guests(kernel, wanted, lambda testbed: testbed.accelerator, vcpus)
-        is_emulated = chosen == "tcg"
-        share = real_time.MIN_CARRIED_SHARE_EMULATED if is_emulated else real_time.MIN_CARRIED_SHARE
+        share = real_time.min_carried_share(chosen)
         enough = share * ceiling
 
         def best(measure: Callable[[Testbed, Path], float]) -> tuple[float, int]:

@@ -136,13 +136,10 @@ pub fn run(options: &Options) -> Outcome {
     let (mut sweeps, mut state_maps) = (Sweeps::new(watch, interval), ccload::StateMaps::default());
     let served = address.map(|address| serve(address, options.per_socket)).transpose()?;
     let (mut unread, mut lines) = (Unread::default(), Lines::default());
-    let is_seen = || match &served {
-        Some((_, thread)) => server::check(thread).map_err(Stop::from),
-        None if output::is_closed() => Err(Stop::OutputClosed),
-        None => Ok(()),
-    };
+    let sleep_until = if served.is_some() { interrupt::sleep_until } else { sleep_while_read };
     loop {
-        sleep_while(is_seen, sweeps.due())?;
+        sleep_until(sweeps.due())?;
+        served.as_ref().map_or(Ok(()), |(_, thread)| server::check(thread))?;
         let sweep = sweeps.sweep(state_maps.open(), top);
         record.as_mut().map_or(Ok(()), |record| record.add(&sweep))?;
         let is_last = count.is_some_and(|count| sweep.report.sweep >= count);
@@ -198,17 +195,16 @@ fn serve(address: SocketAddr, per_socket: bool) -> Result<(Metrics, JoinHandle<(
     Ok((metrics, thread))
 }
 
-/// Sleeps until then, or until nobody sees our sweeps any more: the program that shows them on a terminal may be killed,
-/// and an interval may be an hour.
-fn sleep_while(is_seen: impl Fn() -> Outcome, until: Instant) -> Outcome {
-    loop {
-        is_seen()?;
-        let next = until.min(Instant::now() + Duration::from_millis(100));
-        interrupt::sleep_until(next)?;
-        if next == until {
-            return Ok(());
+/// Sleeps until then, or until nobody reads our output any more: the program that shows our sweeps on a terminal may be
+/// killed, and an interval may be an hour.
+fn sleep_while_read(until: Instant) -> Outcome {
+    while Instant::now() < until {
+        if output::is_closed() {
+            return Err(Stop::OutputClosed);
         }
+        interrupt::sleep_until(until.min(Instant::now() + Duration::from_millis(100)))?;
     }
+    Ok(())
 }
 
 fn time(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
