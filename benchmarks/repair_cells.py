@@ -10,7 +10,8 @@ A cell is a path of 100 Mbit/s and a contention: RTT 10 and 40 ms; buffers of 0.
 20 ms; 10, 15, 25, 40 and 60 % of a CPU. Figures are medians over the repeats, of the second half of 10 s. The goal is
 95 % of what CUBIC carries in the cell without random loss, 80 % with half a BDP. What DIR lacks is measured; a control
 is named as in benchmarks/controls.py. "of itself": cells with 1 BDP and more in which a control carries 80 % of what
-it carries there without random loss.
+it carries there without random loss. "below bbr_robust": cells in which it carries less than 97 % of what that does,
+with the same loss.
 """
 
 from __future__ import annotations
@@ -50,16 +51,19 @@ def fields(control: str, losses: Sequence[float], repeat: int, kernel: str | Non
 
 def cells(evidence: Evidence) -> pl.DataFrame:
     """Return a row per control, random loss and cell: throughput in Mbit/s (`mbps`; `cubic` and `own`: CUBIC's and the
-    control's own without random loss), its `ratio` to CUBIC's, the parts retransmitted, the queueing delay in ms."""
+    control's own without random loss; `robust`: bbr_robust's with the same), its `ratio` to CUBIC's, the parts
+    retransmitted, the queueing delay in ms."""
     of_runs = evidence.runs.select("run", "cc", "pacing", "loss", *CELL)
     for metric, name in METRICS.items():
         of_runs = of_runs.join(evidence.values(metric).select("run", pl.col("value").alias(name)), on="run")
     each = of_runs.group_by("cc", "pacing", "loss", *CELL).agg(pl.col(METRICS.values()).median())
     cubic = each.filter(cc="cubic", pacing="kernel", loss=0).select(*CELL, cubic="mbps")
     own = each.filter(loss=0).select("cc", "pacing", *CELL, own="mbps")
+    robust = each.filter(cc="bbr_robust", pacing="kernel").select("loss", *CELL, robust="mbps")
     return (
         each.join(cubic, on=CELL)
         .join(own, on=["cc", "pacing", *CELL])
+        .join(robust, on=["loss", *CELL], how="left")
         .with_columns(
             ratio=pl.col("mbps") / pl.col("cubic"),
             goal=pl.when(pl.col("buffer_bdp") >= 1).then(0.95).otherwise(0.8),
@@ -79,6 +83,7 @@ def counted(every: pl.DataFrame, controls: Sequence[str], losses: Sequence[float
                 median=ratio.median(), worst=ratio.min(), few=(more <= 0.01).sum(),
                 few_with_startup=(pl.col("with_startup") - pl.col("loss") <= 0.02).sum(), most=more.max(),
                 itself=((pl.col("mbps") >= 0.8 * pl.col("own")) & (pl.col("buffer_bdp") >= 1)).sum(),
+                below_robust=(pl.col("mbps") < 0.97 * pl.col("robust")).sum(),
                 queue_ms=pl.col("queue_ms").median(),
             ).row(0, named=True)  # fmt: skip
             yield {
@@ -90,6 +95,7 @@ def counted(every: pl.DataFrame, controls: Sequence[str], losses: Sequence[float
                 "median": f"{count['median']:.2f}",
                 "worst": f"{count['worst']:.2f}",
                 "of itself": f"{count['itself']}" if loss else "",
+                **({"below bbr_robust": f"{count['below_robust']}"} if "bbr_robust" in controls else {}),
                 "at most 1 % resent": f"{count['few']}",
                 "2 % with STARTUP": f"{count['few_with_startup']}",
                 "most resent": f"{count['most']:.1%}",
