@@ -23,14 +23,14 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("x86_64", "aarch64")
 # The Debian packages whose static libraries are in the program. scripts/dist/aarch64.sh fetches those for aarch64.
-LIBRARIES = ("libc6-dev", "libelf-dev", "zlib1g-dev")
+LIBRARIES = ("libc6-dev", "libelf-dev", "zlib1g-dev", "libgcc-*-dev")
 FETCHED = ROOT / "target/aarch64"
 # The last two: of C libraries that are in Rust packages, and have authors of their own.
 NOTICES = (
     "LICENSE*", "LICENCE*", "COPYING*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*",
     "libbpf/LICENSE.BSD*", "zstd/LICENSE",
 )  # fmt: skip
-# The texts that the notices of libc6-dev and libelf-dev only name. Systems other than Debian do not have them.
+# The texts that other notices only name. Systems other than Debian do not have them.
 COMMON_LICENCES = [Path("/usr/share/common-licenses") / name for name in ("LGPL-2.1", "LGPL-3", "GPL-3")]
 
 
@@ -80,6 +80,7 @@ def c_libraries(architecture: str) -> list[Component]:
     )
     found = []
     for package in LIBRARIES:
+        package = package.replace("*", _read("gcc", "-dumpversion").strip())
         shown, system = "${source:Package} ${source:Version}", Path("/")
         if architecture == "x86_64":
             source, version = _read("dpkg-query", "-W", "-f", shown, f"{package}:amd64").split()
@@ -90,6 +91,16 @@ def c_libraries(architecture: str) -> list[Component]:
         notice = system / f"usr/share/doc/{package}/copyright"
         found.append(Component(source, version, purl, None, None, (notice,) if notice.exists() else ()))
     return found
+
+
+def rust_library(architecture: str) -> Component:
+    """Return Rust's standard library, of which Debian's compiler and rustup's have notices in different places: we take
+    it under Apache-2.0, whose text is the same everywhere."""
+    fetched = FETCHED / "compiler/rustc"
+    compiler = str(fetched) if architecture == "aarch64" and fetched.exists() else "rustc"
+    version = _read(compiler, "--version").split()[1]
+    text = Path("/usr/share/common-licenses/Apache-2.0")
+    return Component("rust-std", version, f"pkg:github/rust-lang/rust@{version}", "MIT OR Apache-2.0", None, (text,))
 
 
 def scripts() -> list[Component]:
@@ -169,7 +180,8 @@ def linked(programs: list[str], architecture: str) -> list[Component]:
     """Return everything that is linked into these packages of the workspace, ours too."""
     found = {one for program in programs for one in rust_packages(program, architecture)}
     of_page = scripts() if "brobust-python" in programs else []
-    return sorted(found, key=lambda one: (one.name, one.version)) + c_libraries(architecture) + of_page
+    ordered = sorted(found, key=lambda one: (one.name, one.version))
+    return [*ordered, rust_library(architecture), *c_libraries(architecture), *of_page]
 
 
 def main() -> None:
@@ -186,8 +198,8 @@ def main() -> None:
     arguments = parser.parse_args()
     components = linked(arguments.program, arguments.architecture)
     if arguments.command == "notices":
-        # Ours, which have no checksum, are what the notices are not about; Rust's standard library has MIT's.
-        print_notices([one for one in components if one.sha256 or one.purl.startswith("pkg:deb/")])
+        # Ours, which have no checksum, are what the notices are not about.
+        print_notices([one for one in components if one.sha256 or not one.purl.startswith("pkg:cargo/")])
     else:
         print_sbom(arguments.name, arguments.version, components, arguments.python)
 
