@@ -15,7 +15,7 @@ fail() { say "$*"; exit 1; }
 . scripts/parts.sh
 
 [ "$(id -u)" -eq 0 ] || refuse "file systems of other distributions are made and entered by root; sudo make dist-test"
-scripts/setup.sh dist
+scripts/setup.sh dist-test
 
 suites=(bookworm trixie)
 parts=()

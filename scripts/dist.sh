@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Builds what is released, into dist/: everything, or only the named parts:
+# Builds what is released, into dist/: everything, or only the named parts, and only for the named architectures:
+#
+#   scripts/dist.sh [PART...] [x86_64] [aarch64]
 #
 #   wheel      the Python package with its kernels for virtual time
 #   binary     brobust-host, the program for operators: one file that needs no library of the host
@@ -22,8 +24,16 @@ size() { # FILE
 }
 
 all_parts=(wheel deb rpm tarball image sbom source)
-[ $# -gt 0 ] || set -- "${all_parts[@]}"
-check_names part "${all_parts[*]} binary" "$@"
+architectures=() parts=()
+check_names part "${all_parts[*]} binary x86_64 aarch64" "$@"
+for name in "$@"; do
+	case $name in
+	x86_64 | aarch64) architectures+=("$name") ;;
+	*) parts+=("$name") ;;
+	esac
+done
+[ ${#parts[@]} -gt 0 ] || parts=("${all_parts[@]}")
+[ ${#architectures[@]} -gt 0 ] || architectures=(x86_64 aarch64)
 
 scripts/setup.sh dist
 version=$(scripts/version.sh)
@@ -38,14 +48,20 @@ mkdir -p dist
 begun=dist/.being-written
 [ ! -e $begun ] || find dist -maxdepth 1 -type f -cnewer $begun -delete
 touch $begun
+# Between releases each commit's packages have a number of their own: else apt and rpm would not put one over another.
+revision=1
+commit=$(git rev-parse -q --verify HEAD 2>/dev/null) || commit=
+[ "$(git rev-parse -q --verify "v$version^{commit}" 2>/dev/null)" = "$commit" ] ||
+	revision+=+$(date --date="@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S)
 # Files of another version would get checksums as if they belonged to this one.
-find dist -maxdepth 1 -type f ! -name "*$version*" ! -path $begun -delete
+find dist -maxdepth 1 -type f ! -path $begun \
+	\( ! -name "*$version*" -o -name '*.[dr][ep][bm]' ! -name "*$version-$revision[_.]*" \) -delete
 
 for file in scripts/dist/*.sh; do
 	# shellcheck source=/dev/null
 	. "$file"
 done
-for part in "$@"; do
+for part in "${parts[@]}"; do
 	case $part in
 	deb | rpm | tarball)
 		for architecture in "${architectures[@]}"; do

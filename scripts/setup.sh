@@ -7,7 +7,9 @@
 #   trees      the repairs for kernel trees
 #   lint       what `make lint` needs in addition to Python's and Rust's own tools
 #   browser    the browser that opens the report in tests
-#   dist       what scripts/dist.sh packs with, and scripts/dist-test.sh tries packages with
+#   dist       what scripts/dist.sh packs with
+#   aarch64    the C compiler with which it builds the program for operators for ARM64
+#   dist-test  what scripts/dist-test.sh tries packages with
 #   docs       the generator of the documentation's site
 #
 # Without arguments: virtual, vm and trees. A second call only adds what is missing, and takes a few seconds.
@@ -30,11 +32,15 @@ for part in $parts; do
 	lint) packages+=(clang-format) ;;
 	browser) packages+=(chromium) ;;
 	docs) groups+=(--group docs) ;;
-	dist) packages+=(dpkg-dev apt-utils git gnupg rpm mmdebstrap skopeo umoci runc systemd gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-		qemu-system-arm cpio kmod) ;;
-	*) refuse "$part: no such part; the parts are virtual, vm, lab, trees, lint, browser, dist and docs" ;;
+	dist) packages+=(dpkg-dev git rpm) ;;
+	aarch64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross) ;;
+	dist-test) packages+=(apt-utils gnupg rpm mmdebstrap skopeo umoci runc systemd iproute2 qemu-system-arm cpio kmod) ;;
+	*) refuse "$part: no such part; the parts are virtual, vm, lab, trees, lint, browser, dist, aarch64, dist-test and docs" ;;
 	esac
 done
+
+# Before minutes are spent: User Mode Linux, and what controls its clock, are for x86.
+[ "$(uname -m)" = x86_64 ] || refuse "this machine is $(uname -m); brobust is built on x86-64, also for ARM64 (docs/install.md)"
 
 # --- system packages -------------------------------------------------------------------------------------------
 missing=()
@@ -105,7 +111,7 @@ if [ ! -x .venv/bin/python ] || [ "$(.venv/bin/uv --version 2>/dev/null | cut -d
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r scripts/uv.txt
 fi
 # What is packed is built by scripts/dist.sh itself.
-[ "$parts" != " dist " ] || exit 0
+[[ ! $parts =~ ^(\ (dist|aarch64|dist-test))+\ $ ]] || exit 0
 sync() {
 	local again=()
 	# uv takes a package for whole of which a call that was killed has installed a part.

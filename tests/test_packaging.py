@@ -65,11 +65,11 @@ say() { :; }
 size() { :; }
 refuse() { echo "$*" >&2; exit 2; }
 for file in scripts/dist/*.sh; do . "$file"; done
-build_binary() { :; }
+build_binary_x86_64() { :; }
 program_of() { echo "$PWD/program"; }
 linked_packages() { echo "glibc (= 1)"; }
 python3() { echo notices; }
-version=1.2.3
+version=1.2.3 revision=1
 umask 022
 mkdir dist
 "$@" x86_64
@@ -218,6 +218,14 @@ def test_what_is_linked_into_the_program_may_be_passed_on_with_it(architecture: 
         for part in re.sub(r"[()]", "", package.licence or "").split(" AND "):
             assert allowed & set(part.split(" OR ")), f"{package.name}: {package.licence}"
             assert set(part.split(" OR ")) & set(said.split(" AND ")), f"{package.name}: {package.licence}"
+
+
+def test_what_a_program_consists_of_has_the_libraries_of_its_compilers() -> None:
+    if shutil.which("dpkg-query") is None:
+        pytest.skip("this is no Debian, where packages are built")
+    parts = {part.name: part for part in _script("components").linked(["brobust-client"], "x86_64")}
+    for name in ("rust-std", f"gcc-{_script('components')._read('gcc', '-dumpversion').strip()}"):
+        assert parts[name].version and all(notice.exists() for notice in parts[name].notices), name
 
 
 def test_the_notices_have_the_authors_of_bundled_libraries_and_licences_that_debian_only_names(

@@ -241,6 +241,34 @@ def test_half_of_a_file_gets_no_checksum(tmp_path: Path) -> None:
     assert {file.name for file in (tmp_path / "dist").iterdir()} == {"SHA256SUMS", *(line.split()[1] for line in lines)}
 
 
+def test_a_package_of_a_later_commit_is_newer_until_the_version_is_tagged(checkout: Path) -> None:
+    for name, script in (("setup.sh", "exit 0"), ("version.sh", "echo 1.2.3")):
+        (checkout / "scripts" / name).write_text(f"#!/bin/sh\n{script}\n")
+    shutil.rmtree(checkout / "scripts/dist")
+    (checkout / "scripts/dist").mkdir()
+    (checkout / "scripts/dist/parts.sh").write_text(
+        'build_deb() { touch "dist/brobust-host_$version-${revision}_$1.deb"; }\n'
+    )
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.invalid")
+    _run("git", "init", "-q", cwd=checkout).check_returncode()
+    built = []
+    for date, tag in ((1700000000, ""), (1700000060, ""), (1700000120, "v1.2.3")):
+        environment = {**os.environ, "GIT_COMMITTER_DATE": f"{date} +0100"}
+        environment.pop("SOURCE_DATE_EPOCH", None)
+        _run(*git, "commit", "-q", "--allow-empty", "-m", "x", cwd=checkout, env=environment).check_returncode()
+        if tag:
+            _run("git", "tag", tag, cwd=checkout).check_returncode()
+        said = _run("scripts/dist.sh", "deb", "aarch64", cwd=checkout, env=environment)
+        assert said.returncode == 0, said.stderr
+        [package] = (checkout / "dist").glob("*.deb")  # that of the commit before is gone
+        built.append(package.name)
+    assert built == [
+        "brobust-host_1.2.3-1+20231114221320_aarch64.deb",
+        "brobust-host_1.2.3-1+20231114221420_aarch64.deb",
+        "brobust-host_1.2.3-1_aarch64.deb",
+    ]
+
+
 def test_publishing_is_refused_without_what_is_published(checkout: Path) -> None:
     said = _run("scripts/publish.sh", cwd=checkout)
     assert said.returncode == 2 and "dist/ is not what `make dist` builds" in said.stderr

@@ -165,6 +165,16 @@ def test_an_environment_that_is_not_whole_is_made_anew(fresh: Path, left: str) -
     assert (fresh / "installed").exists()
 
 
+def test_another_architecture_is_refused_before_anything_is_installed(fresh: Path) -> None:
+    _stub(fresh.parent / "stubs", "uname", "echo aarch64")
+    _stub(fresh.parent / "stubs", "dpkg-query", "exit 1")
+    _stub(fresh.parent / "stubs", "apt-get", f"touch {fresh}/installed")
+    done = _set_up(fresh, "virtual")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "this machine is aarch64; brobust is built on x86-64" in done.stderr
+    assert not (fresh / "installed").exists()
+
+
 def test_packages_are_installed_again_where_a_call_was_killed_that_installed_them(fresh: Path) -> None:
     """uv looks only at their names."""
     _stub(fresh / ".venv/bin", "python", "")

@@ -1,6 +1,6 @@
 # Part of scripts/dist.sh: the program for operators for aarch64 (arm64, as Debian calls it), built on this machine.
 #
-# Debian has all that this takes: a C compiler and binutils (scripts/setup.sh dist), and the static libraries of arm64,
+# Debian has all that this takes: a C compiler and binutils (scripts/setup.sh aarch64), and the static libraries of arm64,
 # which are fetched and unpacked beside this machine's packages, and not installed among them. Rust's standard library for
 # aarch64 is that of the compiler at hand, if it has one (rustup target add aarch64-unknown-linux-gnu); else Debian's
 # rustc-web is fetched, of which there are libraries for both.
@@ -31,7 +31,8 @@ prepare_aarch64() {
 	rm -rf "$aarch64_files"
 	mkdir -p "$aarch64_system"
 	apt_of_both apt-get update
-	fetch_aarch64 "$aarch64_packages" "${aarch64_libraries[@]/%/:arm64}" "libgcc-$(gcc -dumpversion)-dev:arm64"
+	fetch_aarch64 "$aarch64_packages" "${aarch64_libraries[@]/%/:arm64}" "libgcc-$(gcc -dumpversion)-dev:arm64" \
+		"gcc-$(gcc -dumpversion)-base:arm64"
 	for package in "$aarch64_packages"/*.deb; do
 		dpkg-deb --extract "$package" "$aarch64_system"
 	done
@@ -59,6 +60,7 @@ prepare_aarch64() {
 build_binary_aarch64() {
 	local flags libraries=$aarch64_system/usr/lib/aarch64-linux-gnu gcc=aarch64-linux-gnu-gcc
 	[ -z "${aarch64_is_built:-}" ] || return 0
+	scripts/setup.sh aarch64
 	prepare_aarch64
 	gather_static_libraries
 	flags="-C target-feature=+crt-static --remap-path-prefix=$PWD=/brobust"

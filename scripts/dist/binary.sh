@@ -4,7 +4,6 @@
 # the same (rustc, clang, gcc; libc.a, libelf.a, libz.a). So no path of the builder may be left in a program.
 
 static_programs=target/x86_64-unknown-linux-gnu/dist
-architectures=(x86_64 aarch64)
 
 program_of() { # ARCHITECTURE: prints where the program for operators is, after it was built
 	case $1 in
@@ -42,13 +41,15 @@ gather_static_libraries() {
 		refuse "the libelf.a of this system (Debian 13 has it) lacks eu_search_tree_init; build on Debian 12"
 }
 
-# Builds our programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
-# need, so one of them alone would have other bytes.
 build_binary() {
-	build_binary_x86_64
-	build_binary_aarch64
+	local architecture
+	for architecture in "${architectures[@]}"; do
+		"build_binary_$architecture"
+	done
 }
 
+# Builds our programs, once, whichever is wanted: cargo gives dependencies the features that the programs built together
+# need, so one of them alone would have other bytes.
 build_binary_x86_64() {
 	local flags
 	[ -z "${binary_is_built:-}" ] || return 0

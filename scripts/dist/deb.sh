@@ -2,7 +2,7 @@
 
 build_deb() { # ARCHITECTURE
 	local root=$trees/deb installed package doc
-	package="dist/brobust-host_$version-1_$(debian_name "$1").deb"
+	package="dist/brobust-host_$version-${revision}_$(debian_name "$1").deb"
 	doc=$root/usr/share/doc/brobust-host
 	rm -rf "$root"
 	stage_tree "$1" "$root/usr" /usr share/zsh/vendor-completions
@@ -14,7 +14,7 @@ build_deb() { # ARCHITECTURE
 	# As dpkg-gencontrol counts: what a directory takes, every file system says differently.
 	installed=$(find "$root/usr" -type f -printf '%s\n' -o -printf '1\n' |
 		awk '{ sum += int(($1 + 1023) / 1024) } END { print sum }')
-	sed "s/@VERSION@/$version-1/; s/@ARCHITECTURE@/$(debian_name "$1")/; s/@SIZE@/$installed/
+	sed "s/@VERSION@/$version-$revision/; s/@ARCHITECTURE@/$(debian_name "$1")/; s/@SIZE@/$installed/
 		s/@BUILT_USING@/$(linked_packages "$1")/" \
 		packaging/debian/control >"$root/DEBIAN/control"
 	(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
@@ -27,8 +27,8 @@ build_deb() { # ARCHITECTURE
 changelog_of_debian() {
 	local maintainer
 	maintainer=$(sed -n 's/^Maintainer: //p' packaging/debian/control)
-	printf 'brobust-host (%s-1) unstable; urgency=medium\n\n  * Release %s; changelog.gz says what changed.\n\n' \
-		"$version" "$version"
+	printf 'brobust-host (%s) unstable; urgency=medium\n\n  * Release %s; changelog.gz says what changed.\n\n' \
+		"$version-$revision" "$version"
 	printf ' -- %s  %s\n' "$maintainer" "$(date --rfc-email --date="@$SOURCE_DATE_EPOCH")"
 }
 

@@ -2,8 +2,8 @@
 
 build_sbom() {
 	local python architecture
-	prepare_aarch64
 	for architecture in "${architectures[@]}"; do
+		[ "$architecture" != aarch64 ] || prepare_aarch64
 		python3 scripts/dist/components.py sbom --architecture "$architecture" brobust-host "$version" brobust-command \
 			>"dist/brobust-host-$version-$architecture.cdx.json"
 	done

@@ -5,9 +5,10 @@ trees=target/dist
 
 stage_tree() { # ARCHITECTURE TREE PREFIX DIRECTORY_OF_ZSH: fills TREE, which becomes PREFIX where it is installed
 	local architecture=$1 under=$2 prefix=$3 zsh=$4 generated=$trees/generated page
-	build_binary
+	# The pages are the same for every architecture, and this machine can ask the program for its own.
+	build_binary_x86_64
+	"build_binary_$architecture"
 	rm -rf "$generated"
-	# The pages are the same for every architecture.
 	"$(program_of x86_64)" generate "$generated"
 	install -D -m 755 "$(program_of "$architecture")" "$under/bin/brobust"
 	for page in "$generated"/man1/*.1; do
