@@ -57,6 +57,13 @@ def test_the_manifests_name_the_image_of_this_version() -> None:
     assert f'newTag: "{version}"' in (PACKAGING / "kubernetes/kustomization.yaml").read_text()
 
 
+@pytest.mark.parametrize("file", ["docs/watch-service.md", "scripts/publish.sh"])
+def test_an_image_is_copied_to_a_registry_with_all_its_architectures(file: str) -> None:
+    # Without --all skopeo copies that of its own machine, which no other node of a cluster can run.
+    copies = [line for line in (ROOT / file).read_text().splitlines() if re.search(r"skopeo copy .*docker://", line)]
+    assert copies and all(" --all " in line for line in copies)
+
+
 # A program that writes empty pages instead of the one that takes minutes to build, and what packs it.
 PACK = r"""
 set -euo pipefail

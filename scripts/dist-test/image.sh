@@ -16,6 +16,10 @@ test_image() { # SUITE, which an image does not depend on
 	run_image watch --once --interval 200ms --window 1s >"$work/said" 2>&1 ||
 		fail "image: watch --once: $(cat "$work/said")"
 	first=$(since "$begun")
+	skopeo copy --quiet --override-arch arm64 "oci-archive:$archive" "oci:$work/image/layout:arm64"
+	umoci unpack --image "$work/image/layout:arm64" "$work/image/arm64" >/dev/null 2>&1
+	LC_ALL=C readelf --file-header "$work/image/arm64/rootfs/usr/bin/brobust" | grep -q 'Machine: *AArch64$' ||
+		fail "image: that of arm64 has a program for another architecture"
 	row image any "$(megabytes "$archive")" "$(megabytes "$work/image/bundle/rootfs")" "$install s" "$first s" none
 }
 
