@@ -149,7 +149,8 @@ class TestRefusals:
             (b"", "is empty"),
             (b"MZ\x90\x00", "is no program"),
             (b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xb7\x00" + bytes(60), "is a program for AARCH64"),
-            (b"\x7fELF\x01\x01\x01" + bytes(11) + b"\x03\x00" + bytes(60), "is a program for 386"),
+            (b"\x7fELF\x01\x01\x01" + bytes(11) + b"\x03\x00" + bytes(60), "is a program for 386 of 32 bits"),
+            (b"\x7fELF\x01\x01\x01" + bytes(11) + b"\x3e\x00" + bytes(60), "is a program for X86_64 of 32 bits"),
             (b"\x7fELF\x02\x01", "is a damaged program"),
         ],
     )

@@ -87,7 +87,9 @@ def read(file: Path) -> Elf:
             elf = ELFFile(content)
             if elf.elfclass != 64 or elf["e_machine"] != "EM_X86_64":
                 machine = str(elf["e_machine"]).removeprefix("EM_")
-                raise BadInput(f"{file} is a program for {machine}; give one for Linux on x86-64")
+                raise BadInput(
+                    f"{file} is a program for {machine} of {elf.elfclass} bits; give one for Linux on x86-64 (64 bits)"
+                )
             if elf["e_ident"]["EI_OSABI"] not in ("ELFOSABI_SYSV", "ELFOSABI_LINUX"):
                 system = str(elf["e_ident"]["EI_OSABI"]).removeprefix("ELFOSABI_")
                 raise BadInput(f"{file} is a program for {system}; give one for Linux on x86-64")
