@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -233,6 +234,15 @@ def test_what_a_program_consists_of_has_the_libraries_of_its_compilers() -> None
     parts = {part.name: part for part in _script("components").linked(["brobust-client"], "x86_64")}
     for name in ("rust-std", f"gcc-{_script('components')._read('gcc', '-dumpversion').strip()}"):
         assert parts[name].version and all(notice.exists() for notice in parts[name].notices), name
+
+
+def test_the_bill_of_a_wheel_has_the_kernels_that_are_in_it(tmp_path: Path) -> None:
+    kernel = {"source": "linux-source-6.12 6.12.1-1", "sha256": "0" * 64}
+    with zipfile.ZipFile(tmp_path / "it.whl", "w") as files:
+        files.writestr("brobust/kernels/bin/virtual-6.12/kernel.json", json.dumps(kernel))
+    [found] = _script("components").kernels(tmp_path / "it.whl")
+    assert (found.name, found.version, found.sha256) == ("linux", "6.12.1-1", "0" * 64)
+    assert "/linux@6.12.1-1?" in found.purl and found.licence.startswith("GPL-2.0-only")
 
 
 def test_the_notices_have_the_authors_of_bundled_libraries_and_licences_that_debian_only_names(

@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import tomllib
 import uuid
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -75,9 +77,6 @@ def rust_packages(program: str, architecture: str) -> list[Component]:
 
 def c_libraries(architecture: str) -> list[Component]:
     """Return the C libraries that are linked into each program, as Debian packages: this machine's, or fetched ones."""
-    distribution = dict(
-        line.replace('"', "").split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
-    )
     found = []
     for package in LIBRARIES:
         package = package.replace("*", _read("gcc", "-dumpversion").strip())
@@ -87,10 +86,26 @@ def c_libraries(architecture: str) -> list[Component]:
         else:
             [file], system = FETCHED.glob(f"packages/{package}_*.deb"), FETCHED / "system"
             source, version = _read("dpkg-deb", "--show", f"--showformat={shown}", str(file)).split()
-        purl = f"pkg:deb/{distribution['ID']}/{source}@{version}?arch=source&distro={distribution['VERSION_CODENAME']}"
         notice = system / f"usr/share/doc/{package}/copyright"
-        found.append(Component(source, version, purl, None, None, (notice,) if notice.exists() else ()))
+        notices = (notice,) if notice.exists() else ()
+        found.append(Component(source, version, _of_debian(source, version), None, None, notices))
     return found
+
+
+def _of_debian(source: str, version: str) -> str:
+    distribution = platform.freedesktop_os_release()
+    return f"pkg:deb/{distribution['ID']}/{source}@{version}?arch=source&distro={distribution['VERSION_CODENAME']}"
+
+
+def kernels(wheel: Path) -> list[Component]:
+    """Return the kernels for virtual time in a wheel, each built from Debian's package of the same version."""
+    with ZipFile(wheel) as files:
+        described = [json.loads(files.read(name)) for name in files.namelist() if name.endswith("/kernel.json")]
+    of_each = [(kernel["source"].split()[1], kernel["sha256"]) for kernel in described]
+    licence = "GPL-2.0-only WITH Linux-syscall-note"
+    return [
+        Component("linux", version, _of_debian("linux", version), licence, sha256, ()) for version, sha256 in of_each
+    ]
 
 
 def rust_library(architecture: str) -> Component:
@@ -192,6 +207,7 @@ def main() -> None:
     sbom.add_argument("name")
     sbom.add_argument("version")
     sbom.add_argument("--python", type=Path)
+    sbom.add_argument("--wheel", type=Path, help="the wheel whose kernels are listed, too")
     for command in (notices, sbom):
         command.add_argument("--architecture", choices=ARCHITECTURES, default=ARCHITECTURES[0])
         command.add_argument("program", nargs="+", help="a package of this workspace")
@@ -201,6 +217,7 @@ def main() -> None:
         # Ours, which have no checksum, are what the notices are not about.
         print_notices([one for one in components if one.sha256 or not one.purl.startswith("pkg:cargo/")])
     else:
+        components += kernels(arguments.wheel) if arguments.wheel else []
         print_sbom(arguments.name, arguments.version, components, arguments.python)
 
 
