@@ -77,7 +77,7 @@ build_binary_x86_64() { :; }
 program_of() { echo "$PWD/program"; }
 linked_packages() { echo "glibc (= 1)"; }
 python3() { echo notices; }
-version=1.2.3 revision=1
+version=1.2.3 revision=1+20231114221320
 umask 022
 mkdir dist
 "$@" x86_64
