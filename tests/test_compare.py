@@ -52,6 +52,20 @@ def test_what_differs_beyond_noise_is_told_from_what_does_not(tmp_path: Path) ->
     assert cell.low is not None and cell.high is not None and 10 < cell.low < cell.second - cell.first < cell.high < 13
 
 
+def test_a_cell_that_varies_too_much_to_tell_is_not_said_to_be_the_same_without_more(
+    brobust: Brobust, tmp_path: Path
+) -> None:
+    """Where four runs of five are fast before, and two of five after, the intervals overlap, whatever the medians."""
+    _dataset(tmp_path / "a", {1.0: [19.0, 19.1, 18.9], 0.5: [60.0, 9.0, 61.0, 59.0, 60.0]})
+    _dataset(tmp_path / "b", {1.0: [19.1, 19.0, 18.9], 0.5: [9.0, 60.0, 9.1, 8.9, 61.0]})
+    compared = brobust("compare", "a", "b")
+    said = "of the same, 1 may differ by more than the tolerance: their intervals say no more (--all)"
+    assert compared.returncode == 0 and compared.stdout.splitlines() == ["2 cells: 2 same", said]
+    of_each = json_lines(brobust("compare", "a", "b", "--json").stdout)
+    assert [(cell["verdict"], cell["may_differ"]) for cell in of_each] == [("same", False), ("same", True)]
+    assert said not in brobust("compare", "a", "b", "--tolerance", "1").stdout
+
+
 def test_what_0_2_0_measured_is_compared_with_what_is_measured_now(tmp_path: Path) -> None:
     first, second = (_dataset(tmp_path / name, BEFORE) for name in "ab")
     for file in (tmp_path / "a/runs").iterdir():

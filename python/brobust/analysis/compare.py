@@ -38,6 +38,9 @@ class Compared:
     high: float | None
     """Bootstrapped confidence interval of the difference of the medians, second - first, Mbit/s."""
     verdict: str
+    may_differ: bool = False
+    """Whether it is only not shown to differ: its runs are not the same, and the interval reaches beyond the
+    tolerance."""
 
 
 @dataclass(frozen=True)
@@ -129,4 +132,6 @@ def _compared(cell: dict[str, Any], a: list[float], b: list[float], tolerance: f
     margin = tolerance * medians[0]
     carries_nothing = medians[1] == 0 < medians[0]  # if four of five runs failed, the interval reaches to the fifth
     verdict = WORSE if high < -margin or carries_nothing else BETTER if low > margin else SAME
-    return Compared(cell, *medians, (len(a), len(b)), low, high, verdict)
+    # Runs that carry the same in both differ in nothing, however much they vary: in virtual time, the same packets.
+    may_differ = verdict == SAME and max(-low, high) > margin and sorted(a) != sorted(b)
+    return Compared(cell, *medians, (len(a), len(b)), low, high, verdict, may_differ)

@@ -32,9 +32,9 @@ def compare(
     """Compare the throughput of two datasets cell by cell; exit with status 1 if a cell is worse in B.
 
     A cell differs if the 95 % confidence interval (bootstrap) of the difference of the medians lies outside the
-    tolerance. A comparison needs three runs of the cell in each dataset; where noise is larger than the tolerance, one
-    cell in ten then differs by chance, of five runs one in thirty. A run that failed in B carried nothing. Where no
-    cell can be compared, the exit status is 2.
+    tolerance; if it only reaches beyond, the cell is not shown to differ. A comparison needs three runs of the cell in
+    each dataset; where noise is larger than the tolerance, one cell in ten then differs by chance, of five runs one in
+    thirty. A run that failed in B carried nothing. Where no cell can be compared, the exit status is 2.
 
     Examples:
       brobust run --kernel virtual-6.1 --out before
@@ -60,6 +60,8 @@ def compare(
                 Console().print_whole(_table(shown))
             listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
             print(f"{show_count(len(cells), 'cell')}: {listed}")
+            if unclear := sum(cell.may_differ for cell in cells):
+                print(f"of the same, {unclear} may differ by more than the tolerance: their intervals say no more (--all)")
             if failed := datasets[1].runs().filter(outcome="failed")["run"].n_unique():
                 print(f"{show_count(failed, 'run')} of B failed, and carried nothing")
             for name, dataset in zip("AB", datasets, strict=True):
