@@ -851,6 +851,29 @@ def test_what_no_run_could_be_selected_by_is_refused_before_any_is_measured(
         ('{ rule = "reaches", along = "share", level = 1 }', "claim X: rule reaches has neither least nor most"),
         ('{ rule = "part", at_least = 0.9 }', "claim X: rule part has neither above nor below"),
         ('{ rule = "ratio", than = { share = 1 } }', "claim X: rule ratio has neither at_least nor at_most"),
+        (
+            '{ rule = "part", above = 1 }',
+            "claim X: rule part would hold whatever is measured; give at_least or at_most",
+        ),
+        (
+            '{ rule = "part", above = 1, at_least = 50 }',
+            "claim X: rule part: at_least = 50 is not allowed; give a part",
+        ),
+        ('{ rule = "part", above = 1, at_least = 0.5, at_most = 0.1 }', "no number is at_least 0.5 and at_most 0.1"),
+        ('{ rule = "part_better", than = { share = 1 }, at_least = 0 }', "rule part_better would hold whatever"),
+        (
+            '{ rule = "classes", at_least = 90 }',
+            "claim X: rule classes: at_least = 90 is not allowed; give a part of 1",
+        ),
+        (
+            '{ rule = "ratio", than = { share = 1 }, at_least = 2, at_most = 1 }',
+            "no number is at_least 2 and at_most 1",
+        ),
+        (
+            '{ rule = "reaches", along = "share", level = 1, least = 0.5, most = 0.1 }',
+            "no number is least 0.5 and most",
+        ),
+        ('{ rule = "part", above = 1, at_most = 0 }', None),
         ('{ rule = "equal", along = "cc", within = 2 }', None),
     ],
 )

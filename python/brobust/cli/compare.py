@@ -61,7 +61,9 @@ def compare(
             listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
             print(f"{show_count(len(cells), 'cell')}: {listed}")
             if unclear := sum(cell.may_differ for cell in cells):
-                print(f"of the same, {unclear} may differ by more than the tolerance: their intervals say no more (--all)")
+                print(
+                    f"of the same, {unclear} may differ by more than the tolerance: their intervals say no more (--all)"
+                )
             if failed := datasets[1].runs().filter(outcome="failed")["run"].n_unique():
                 print(f"{show_count(failed, 'run')} of B failed, and carried nothing")
             for name, dataset in zip("AB", datasets, strict=True):

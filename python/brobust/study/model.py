@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,11 @@ from brobust.study import STUDIES, Scale, papers
 
 BOUNDS = {"ratio": ("at_least", "at_most"), "reaches": ("least", "most"), "part": ("above", "below")}
 """Of these keys of a rule one has to be there."""
+RANGES = {
+    "ratio": ("at_least", "at_most", math.inf), "reaches": ("least", "most", math.inf),
+    "part": ("at_least", "at_most", 1), "part_better": ("at_least", None, 1), "classes": ("at_least", None, 1),
+}  # fmt: skip
+"""The ends of what a rule allows, and what cannot be more: a part of all runs or cells is at most 1."""
 
 # Files and directories are named after these.
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=60)]
@@ -219,6 +225,24 @@ def _misfits_of(check: AnyCheck, name: str) -> Iterator[str]:
     bounds = BOUNDS.get(check.rule, ())
     if bounds and all(getattr(check, bound) is None for bound in bounds):
         yield f"{name}: rule {check.rule} has neither {' nor '.join(bounds)}, and would say nothing; give one"
+    yield from _no_range(check, name)
+
+
+def _no_range(check: AnyCheck, name: str) -> Iterator[str]:
+    """Yield what every number, or none, would fulfil."""
+    if check.rule not in RANGES:
+        return
+    lower, upper, whole = RANGES[check.rule]
+    low, high = getattr(check, lower), getattr(check, upper) if upper else None
+    for key, value in ((lower, low), (upper, high)):
+        if value is not None and not 0 <= value <= whole:
+            allowed = "a part of 1" if whole == 1 else "0 or more"
+            yield f"{name}: rule {check.rule}: {key} = {value:g} is not allowed; give {allowed}"
+    if low is not None and high is not None and low > high:
+        yield f"{name}: rule {check.rule}: no number is {lower} {low:g} and {upper} {high:g}; exchange them"
+    if whole == 1 and low == 0 and high in (None, 1):
+        bounds = " or ".join(filter(None, (lower, upper)))
+        yield f"{name}: rule {check.rule} would hold whatever is measured; give {bounds}"
 
 
 def _no_selection(name: str, where: Mapping[str, Any], axes: Sequence[str]) -> Iterator[str]:
