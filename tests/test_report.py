@@ -197,6 +197,18 @@ def test_flows_with_a_size_count_until_the_last_has_ended() -> None:
     assert summary.runs(frame(later, RUNS))["throughput_mbps"].to_list() == [(8.0 + 4.0) / 2]
 
 
+def test_of_cross_traffic_that_was_not_through_the_table_says_so() -> None:
+    """Its times are of those that were, and the others took longer: nothing stands for them, as it does of requests."""
+
+    def said(ended: int) -> str:
+        crossed = {"cross_load": 0.3, "cross_transfers": 50, "cross_ended": ended, "cross_median_ms": 40.0}
+        rows = [{**_row("bbr", 1.0, 0, 9.0, **crossed), "flow": flow} for flow in (0, 1)]
+        rows += [_row("bbr", 1.0, 1, 9.0, **crossed), _row("bbr", 1.0, 2, 9.0, outcome="failed")]
+        return str(table.render(frame(rows, RUNS), "t", no_grid).caption)
+
+    assert "; cross: of the flows that were through, 96 of 100" in said(48) and "cross:" not in said(50)
+
+
 def test_a_run_has_its_flows_in_their_order_their_longest_rtt_and_their_median_completion() -> None:
     each = [("reno", 80.0, 900.0), ("bbr", 10.0, 100.0), ("bbr", 40.5, 200.0)]
     rows = [

@@ -73,6 +73,13 @@ def _unanswered(table: pl.DataFrame) -> str:
     return f"; requests without an answer, which count as the slowest: {left} of {asked}" if left else ""
 
 
+def _unended(table: pl.DataFrame) -> str:
+    """Return of how many flows of the cross traffic the times are, where some were not through: these took longer."""
+    each = table.filter(pl.col("outcome") != "failed").unique("run")
+    began, ended = (int(each[name].sum()) for name in ("cross_transfers", "cross_ended"))
+    return f"; cross: of the flows that were through, {ended} of {began}" if ended < began else ""
+
+
 def _shares(got: Sequence[float | None]) -> str:
     """Return the share that each sender got, once if all got the same."""
     each = ["-" if share is None else f"{share:.1%}" for share in got]
@@ -89,7 +96,7 @@ def _caption(table: pl.DataFrame) -> str:
             text += f"; completion: of the flows that were through, {sized.count()} of {len(sized)}"
     if table["sender"].n_unique() > 1:
         text += "; share got: each sender's, other columns of the CPU: that of the first flow"
-    text += _unanswered(table)
+    text += _unended(table) + _unanswered(table)
     if "unfaithful" in set(table["outcome"]):
         text += f"; (k!): k of them {UNFAITHFUL}"
     text = "; ".join([text, *summary.versions(table)])
