@@ -1,9 +1,10 @@
 """End a command by Ctrl-C, SIGTERM or SIGHUP: each raises KeyboardInterrupt in the main thread, once, where it is kept.
 
 Python prints and forgets an exception that is raised in a `__del__` or in the callback of a weak reference, such as
-every import makes. Code that is being imported may turn it into another error. In the start of a child it leaves a
-process that nobody knows of, and in that of a thread a lock that nobody gives back, so that the thread waits for ever.
-So the exception waits for the end of such code, and is raised again if it was lost.
+every import makes. Code that is being imported may turn it into another error, and so does pydantic where it calls a
+serializer; polars panics where it asks Python for a type, with a backtrace on stderr. In the start of a child it leaves
+a process that nobody knows of, and in that of a thread a lock that nobody gives back, so that the thread waits for
+ever. So the exception waits for the end of such code, and is raised again if it was lost.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ DELICATE_METHODS = frozenset({
     "Condition._release_save", "_UnixSelectorEventLoop.__init__", "finished_first.<locals>.delicate",
 })  # fmt: skip
 DELICATE_CLASS = "TemporaryDirectory."
+DELICATE_PACKAGES = frozenset({"polars", "pydantic"})
 IMPORT = "<frozen importlib._bootstrap>"
 
 
@@ -134,6 +136,8 @@ def _is_delicate(frame: FrameType | None) -> bool:
         if code.co_filename == IMPORT or code.co_name in DELICATE or name in DELICATE_METHODS:
             return True
         if name.startswith(DELICATE_CLASS):
+            return True
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in DELICATE_PACKAGES:
             return True
         frame = frame.f_back
     return False
