@@ -7,6 +7,7 @@ rule does is tested in virtual time (test_virtual.py), since every virtual kerne
 from __future__ import annotations
 
 import contextlib
+import csv
 import re
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from brobust.kernels import virtual as virtual_kernels
 from brobust.scenario import Scenario
 from conftest import Brobust
 
+REPOSITORY = Path(__file__).parents[1]
 UNTIL_6, SINCE_7 = "until-6", "since-7"
 
 
@@ -103,7 +105,8 @@ def test_a_stock_kernel_lacks_the_series_only_and_cannot_be_asked_for_it(monkeyp
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_git_takes_the_series_and_it_makes_the_same_tree(tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cover", [False, True])
+def test_git_takes_the_series_and_it_makes_the_same_tree(tree: Path, tmp_path: Path, cover: bool) -> None:
     def git(*arguments: str) -> str:
         settings = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
         return subprocess.run(
@@ -114,14 +117,41 @@ def test_git_takes_the_series_and_it_makes_the_same_tree(tree: Path, tmp_path: P
     git("add", "-A")
     git("commit", "-q", "-m", "tree")
     patches = series.plan(tree)
-    (tmp_path / "mbox").write_text(series.mails(patches, "A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000"))
-    git("am", "-q", str(tmp_path / "mbox"))
+    author = ("A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000")
+    letter = series.cover_letter(patches, *author) if cover else ""
+    (tmp_path / "mbox").write_text(letter + series.mails(patches, *author))
+    git("am", "-q", *(["--empty=drop"] if cover else []), str(tmp_path / "mbox"))
     subjects = git("log", "--format=%s", "--reverse").splitlines()[1:]
     assert subjects == [patch.subject for patch in patches]
     assert all(re.match(r"(tcp|net_sched: sch_fq|tcp_bbr|selftests: net): ", subject) for subject in subjects)
     assert series.plan(tree) == []
     for change in series.together(tree, patches):
         assert (tree / change.name).read_text() == change.after
+
+
+def test_a_cover_letter_says_what_follows_and_its_table_is_what_was_measured(tree: Path, brobust: Brobust) -> None:
+    whole = series.plan(tree)
+    letter = series.cover_letter(whole, "A <a@example.org>", "Mon, 23 Nov 2026 00:00:00 +0000")
+    assert f"Subject: [PATCH 0/{len(whole)}] tcp, sch_fq: " in letter
+    listed = "".join(f"  {patch.subject}\n" for patch in whole)
+    changes = series.together(tree, whole)
+    added = sum(change.count("+") for change in changes)
+    assert f"\nA ({len(whole)}):\n{listed}\n {changes[0].name} | " in letter
+    assert f" {len(changes)} files changed, {added} insertions(+), " in letter
+    assert "diff --git" not in letter
+    assert max(map(len, (our_files.PATCHES / "kept/0-message").read_text().splitlines())) <= 74
+
+    told = re.findall(r"^    bbr(, this series)? +([0-9]+) +([0-9]+) +([0-9.]+) +([0-9.]+) +([0-9]+)$", letter, re.M)
+    with (REPOSITORY / "docs/data/repair-newest/cells.csv").open() as sheet:
+        cells = [row for row in csv.DictReader(sheet) if row["control"] in ("bbr", "bbr/kept")]
+    columns = ("0.8 of CUBIC", "0.6", "median", "worst", "at most 1 % resent")
+    for loss, rows in (("none", told[:2]), ("1.0%", told[2:])):
+        of_loss = [row for row in cells if row["random loss"] == loss]
+        assert [row[1:] for row in rows] == [tuple(row[column] for column in columns) for row in of_loss]
+
+    refused = brobust("kernel", "patch", str(tree), "--repair", "kept", "--cover-letter")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("brobust: --cover-letter goes before a series")
 
 
 def test_a_tree_without_one_of_the_lines_is_refused_and_stays_as_it_was(tree: Path, brobust: Brobust) -> None:

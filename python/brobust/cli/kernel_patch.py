@@ -43,6 +43,13 @@ def patch(
     format_patch: Annotated[
         bool, typer.Option("--format-patch", help="Print a patch with a message, for `git am`; do not change the tree.")
     ] = False,
+    cover_letter: Annotated[
+        bool,
+        typer.Option(
+            "--cover-letter",
+            help="With --repair kept --format-patch: begin with a cover letter; `git am --empty=drop` skips it.",
+        ),
+    ] = False,
     kdir: Annotated[
         str | None,
         typer.Option(
@@ -72,6 +79,8 @@ def patch(
     if repair not in (ROBUST, KEPT):
         raise BadInput(f"--repair: {repair!r} is not a repair; give {ROBUST} or {KEPT}")
     is_series = repair == KEPT
+    if cover_letter and not (is_series and format_patch):
+        raise BadInput(f"--cover-letter goes before a series of patches; give it with --repair {KEPT} --format-patch")
     if (module or guest) and is_series:
         raise BadInput(f"--repair {repair} changes the kernel itself, not a module; leave out --module and --guest")
     patches = series.plan(tree) if is_series else []
@@ -93,7 +102,7 @@ def patch(
                     bbr = [file for file in compiled.modules if file.stem == "tcp_bbr"]
                     kernels = f"{kdir},{vm_kernels.with_modules(vm_kernels.find(kdir or ''), bbr, guest).name}"
     if show:
-        _show(tree, todo, format_patch, patches)
+        _show(tree, todo, format_patch, patches, cover_letter)
     elif not check:
         patching.write(tree, series.marks_last(changes) if is_series else changes)
     _print(changes, check, show, sentence, compiled, kernels)
@@ -133,13 +142,15 @@ def _refusing() -> Iterator[None]:
         raise MissingSupport(f"the module cannot be built: {error}") from None
 
 
-def _show(tree: Path, todo: Sequence[Change], mailed: bool, patches: Sequence[Patch]) -> None:
-    """Print the changes: as a diff, or `mailed`, as patches with their messages."""
+def _show(tree: Path, todo: Sequence[Change], mailed: bool, patches: Sequence[Patch], cover_letter: bool) -> None:
+    """Print the changes: as a diff, or `mailed`, as patches with their messages, perhaps after a cover letter."""
     if not todo:
         return
     if mailed:
         author, date = patching.author(tree), format_datetime(localtime())
         text = series.mails(patches, author, date) if patches else patching.mail(todo, author, date)
+        if cover_letter:
+            text = series.cover_letter(patches, author, date) + text
     else:
         text = "".join(change.diff for change in todo)
     if sys.stdout.isatty():  # a tree may be a stranger's; in a file or a pipe is what `patch` takes

@@ -168,16 +168,22 @@ def mail(changes: Sequence[Change], author: str, date: str) -> str:
 
 def mail_of(changes: Sequence[Change], subject: str, body: str, author: str, date: str) -> str:
     """Return a patch with this subject and message in the format of `git format-patch`."""
+    diffs = (f"diff --git a/{change.name} b/{change.name}\n{change.new}{change.diff}" for change in changes)
+    return letter(changes, subject, f"{body}---\n", "".join(diffs), author, date)
+
+
+def letter(changes: Sequence[Change], subject: str, body: str, diffs: str, author: str, date: str) -> str:
+    """Return a mail with this subject and text, what is changed in numbers, and then the diffs, if any."""
     added, removed = (sum(change.count(sign) for change in changes) for sign in "+-")
     files = f"{len(changes)} file{'s' if len(changes) > 1 else ''} changed"
     return "".join(
         [
             "From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\n",
             f"From: {author}\nDate: {date}\nSubject: {subject}\n\n",
-            f"{body}---\n",
+            body,
             *(f"{change.stat}\n" for change in changes),
             f" {files}, {added} insertions(+), {removed} deletions(-)\n\n",
-            *(f"diff --git a/{change.name} b/{change.name}\n{change.new}{change.diff}" for change in changes),
+            diffs,
             "-- \nbrobust\n\n",
         ]
     )

@@ -3,7 +3,8 @@
 kernel/patches/kept has the patches. Each of their changes replaces one line that every tree has, so one file serves
 Linux 6.1 and 7.3; what is printed has the tree's own lines around each change. A name begins with the number of the
 patch in the series; several files may have one number, such as those for kernels before and since Linux 7, and
-NUMBER-message is the message. Virtual kernels are built from the same files (kernels/our_files.py).
+NUMBER-message is the message; 0-message is the cover letter's. Virtual kernels are built from the same files
+(kernels/our_files.py).
 """
 
 from __future__ import annotations
@@ -70,20 +71,13 @@ def plan(tree: Path) -> list[Patch]:
         was = {name: before.get(name, _read(tree, name)) for name in now}
         changes = [_change(name, was[name], now[name]) for name in sorted(now) if now[name] != was[name]]
         if changes:
-            subject, _, message = (RULES / KEPT / f"{number}-message").read_text().partition("\n")
-            found.append(Patch(subject, message.lstrip("\n"), tuple(changes)))
+            found.append(Patch(*_message(number), tuple(changes)))
     return found
 
 
 def together(tree: Path, patches: Sequence[Patch]) -> list[Change]:
-    """Return what the patches change together, each file once."""
-    whole: dict[str, Change] = {}
-    for change in (change for patch in patches for change in patch.changes):
-        before = whole[change.name].before if change.name in whole else change.before
-        whole[change.name] = replace(change, before=before)
-    if not whole:
-        return [_change(MARK, read(tree / MARK), read(tree / MARK))]
-    return list(whole.values())
+    """Return what the patches change together, each file once; of a tree that has them all, the file that tells so."""
+    return _together(patches) or [_change(MARK, read(tree / MARK), read(tree / MARK))]
 
 
 def marks_last(changes: Sequence[Change]) -> list[Change]:
@@ -100,6 +94,29 @@ def mails(patches: Sequence[Patch], author: str, date: str) -> str:
         apply.mail_of(patch.changes, f"[PATCH {number}/{len(patches)}] {patch.subject}", patch.message, author, date)
         for number, patch in enumerate(patches, start=1)
     )
+
+
+def cover_letter(patches: Sequence[Patch], author: str, date: str) -> str:
+    """Return what goes before the patches when they are posted, as `git format-patch --cover-letter` writes it. It has
+    no patch in it, at which `git am` stops unless it has the option --empty=drop."""
+    subject, message = _message("0")
+    name, subjects = author.partition(" <")[0], "".join(f"  {patch.subject}\n" for patch in patches)
+    body = f"{message}\n{name} ({len(patches)}):\n{subjects}\n"
+    return apply.letter(_together(patches), f"[PATCH 0/{len(patches)}] {subject}", body, "", author, date)
+
+
+def _message(number: str) -> tuple[str, str]:
+    """Return the subject and the text of a message of the series."""
+    subject, _, message = (RULES / KEPT / f"{number}-message").read_text().partition("\n")
+    return subject, message.lstrip("\n")
+
+
+def _together(patches: Sequence[Patch]) -> list[Change]:
+    whole: dict[str, Change] = {}
+    for change in (change for patch in patches for change in patch.changes):
+        before = whole[change.name].before if change.name in whole else change.before
+        whole[change.name] = replace(change, before=before)
+    return list(whole.values())
 
 
 def _change(name: str, before: str, after: str) -> Change:
