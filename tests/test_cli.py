@@ -543,6 +543,13 @@ def test_a_refusal_shows_what_it_quotes_and_the_terminal_obeys_none_of_it(capsys
     assert "\x1b" not in said and "x1b[2Jcubic" in said
 
 
+def test_a_refusal_of_a_megabyte_shows_its_two_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--kernel", "x" * 1_000_000])
+    said = capsys.readouterr().err
+    assert said.startswith("brobust: kernel: 'xxx") and "does not run in virtual time" in said and len(said) < 2100
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -684,6 +691,16 @@ def test_whether_a_series_succeeds_is_decided_by_its_own_runs(tmp_path: Path) ->
     measuring.require_ok(both, dataset)
     with pytest.raises(measuring.NoSuccess, match=r"^no run is ok \(1 failed\); in .*/a the column reason of"):
         measuring.require_ok(bbr, dataset)
+
+
+@pytest.mark.parametrize("outcomes", [("failed", "failed"), ("failed", "ok")])
+def test_a_series_in_which_every_run_failed_has_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcomes: tuple[str, str]
+) -> None:
+    left = list(outcomes)
+    grid = Grid({"kernel": "virtual-6.12", "repeat": 2})
+    measuring.show(made_up.dataset(tmp_path / "a", grid, lambda _: {"outcome": left.pop()}))
+    assert bool(capsys.readouterr().out) == ("ok" in outcomes)
 
 
 @pytest.mark.parametrize(

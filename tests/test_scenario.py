@@ -224,6 +224,8 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"repeat": True}, ["repeat: True is not a whole number"]),
         ({"grids": [{"seed": [*range(6000)]}] * 2}, ["the lists span 108000 cells", "at most 100000"]),
         ({"backend": "cloud"}, ["backend", "'cloud'"]),
+        ({"flows": [{}] * 200_000}, ["flows: 200000 are too many; give at most 64"]),
+        ({"flows": 7 * [5]}, ["flows: [5, 5, 5, 5, 5, 5, 5] is not a list of tables"]),
         ({"surprise": 1}, ["surprise: no such field; docs/scenario.md lists all fields"]),
         ({"path": {"aqm": "pie"}}, ["path.aqm", "'pie'", "fq_codel"]),
         ({"path": {"aqm": "codel limit=5"}}, ["path.aqm", "'limit=5'", "target="]),
@@ -322,6 +324,10 @@ def test_several_groups_of_flows_run_together() -> None:
         ({"programs": {"files": "a,,b"}}, ["programs.files: 'a,,b' has an empty name; write for example a,b"]),
         ({"programs": {"receiver": "curl"}}, ["programs.sender: there is no program at the sender"]),
         (
+            {"backend": "vm", "programs": {"sender": "nginx", "receiver": "curl"}},
+            ["programs.sender: programs run on backend virtual only; on vm leave them out"],
+        ),
+        (
             {"traffic": "iperf3", "programs": {"sent_byte_ns": 2}},
             ["programs.sent_byte_ns: traffic is iperf3; only your programs and QUIC stacks do such work"],
         ),
@@ -340,6 +346,22 @@ def test_bad_input_is_one_line_that_names_field_value_and_remedy(fields: dict[st
     assert "\n" not in str(refusal.value)
     for word in words:
         assert word in str(refusal.value)
+
+
+LONG = "a" * 100_000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"flows": [{"cc": LONG}]}, {"flows": [{}] * 65}, {"senders": [{}] * 300}, {"flows": LONG}, {"flows": [LONG]},
+        {LONG: 1}, {LONG: {LONG: 1}}, {"path": {"loss": LONG}}, {"repeat": LONG}, {"hosts": [*LONG]},
+    ],
+)  # fmt: skip
+def test_a_refusal_is_short_whatever_was_given(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as refusal:
+        Grid({**DEFAULT_GRID, **fields})
+    assert len(str(refusal.value)) < 300
 
 
 @pytest.mark.parametrize(

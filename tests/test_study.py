@@ -770,6 +770,8 @@ A_CHECK = '[[claims]]\nid = "X"\ntext = "t"\nchecks'
         ("20mbit", "20 miles", "bandwidth"),
         ("paper", "paper = ", "not a TOML file"),
         ('title = "Half a CPU"', "", "study.toml: title: it is missing\n"),
+        ('title = "Half a CPU"', f'title = "t"\n{"k" * 99} = 1', f"study.toml: {'k' * 60}...: no such key; docs/"),
+        ("[scale.smoke]", f'[[figures]]\nname = "{"!" * 99}"\n[scale.smoke]', f"figure {'!' * 60}...: name: '!!"),
         ('title = "Half a CPU"', 'title = "t"\ncolour = 1', "study.toml: colour: no such key; docs/"),
         ("[scale.smoke]", f"{A_CHECK} = [{{}}]\n[scale.smoke]", "claim X: check 1: it has no rule; give rule ="),
         ("[scale.smoke]", f'{A_CHECK} = [{{ rule = "x" }}]\n[scale.smoke]', "check 1: 'x' is no rule; there are at"),

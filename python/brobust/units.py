@@ -34,20 +34,25 @@ def _split(text: object, what: str, example: str) -> tuple[float, str]:
     """Return the number and the unit, as it is written."""
     match = _NUMBER.match(str(text))
     if match is None:
-        raise ValueError(f"{_quoted(text)} is not a {what}; write for example {example}")
+        raise ValueError(f"{quoted(text)} is not a {what}; write for example {example}")
     return _finite(float(match[1]), text, example), match[2]
 
 
 def _finite(number: float, text: object, example: str) -> float:
     """Return the number; refuse one that only a text can hold, such as 400 digits."""
     if not math.isfinite(number):
-        raise ValueError(f"{_quoted(text)} is too large; write for example {example}")
+        raise ValueError(f"{quoted(text)} is too large; write for example {example}")
     return number
 
 
-def _quoted(text: object) -> str:
-    whole = str(text)
-    return repr(whole if len(whole) <= MAX_QUOTE else f"{whole[:MAX_QUOTE]}...")
+def quoted(given: object) -> str:
+    """Return what was given, for a refusal."""
+    return repr(cut(str(given)))
+
+
+def cut(text: str) -> str:
+    """Return a text as a refusal has room for it."""
+    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}..."
 
 
 def _scaled(text: object, what: str, units: dict[str, int], example: str) -> float:
@@ -57,7 +62,7 @@ def _scaled(text: object, what: str, units: dict[str, int], example: str) -> flo
         scale = {name.lower(): scale for name, scale in units.items()}.get(unit.lower())
     if scale is None:
         problem = "has no unit" if unit == "" else f"has the unknown unit {unit!r}"
-        raise ValueError(f"{_quoted(text)} {problem}; write for example {example} ({', '.join(units)})")
+        raise ValueError(f"{quoted(text)} {problem}; write for example {example} ({', '.join(units)})")
     return _finite(number * scale, text, example)
 
 
@@ -92,7 +97,7 @@ def fraction(text: object) -> float:
         return text
     number, unit = _split(text, "fraction", "0.25 or 25%")
     if unit not in ("", "%"):
-        raise ValueError(f"{_quoted(text)} has the unknown unit {unit!r}; write for example 0.25 or 25%")
+        raise ValueError(f"{quoted(text)} has the unknown unit {unit!r}; write for example 0.25 or 25%")
     return number / 100 if unit == "%" else number
 
 
@@ -113,7 +118,7 @@ class Buffer:
         else:
             buffer = cls(_scaled(text, "buffer size", {"bdp": 0, "p": 0, "sp": 0, **_SIZES}, example), "B")
         if buffer.amount > MAX_BUFFER_BYTES:
-            raise ValueError(f"{_quoted(text)} is too large; write for example {example}")
+            raise ValueError(f"{quoted(text)} is too large; write for example {example}")
         return buffer
 
     def bytes(self, bandwidth_bps: int, rtt_ns: int) -> int:

@@ -31,6 +31,7 @@ from brobust.files import why_not_written
 
 SHOW_WARNING = warnings.showwarning
 INTERRUPTED = 130
+LONGEST = 2000  # letters of a refusal: a user's value may be a megabyte
 
 # What pydantic says of a value of an option, as a user would say it.
 _IN_OUR_WORDS = {
@@ -183,7 +184,9 @@ def _refuse(sentence: str, status: int) -> int:
     if status:  # the command ends by this; with 0 it goes on
         interrupts.end_quietly()
     with suppress(OSError):  # where nobody can be told, there is the exit status
-        print(f"brobust: {printable(' '.join(sentence.split()))}", file=sys.stderr)
+        line = printable(" ".join(sentence.split()))
+        shown = line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+        print(f"brobust: {shown}", file=sys.stderr)
     return status
 
 

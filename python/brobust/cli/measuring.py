@@ -118,7 +118,9 @@ def show(dataset: Dataset) -> None:
     """Print a dataset as a table."""
     console = Console()
     title = f"dataset {dataset.directory}"
-    console.print_whole(table.render(dataset.runs(), title, dataset.grid))
+    runs = dataset.runs()
+    if (runs["outcome"] != "failed").any():  # else the table has no row
+        console.print_whole(table.render(runs, title, dataset.grid))
     for line in programs.shown(dataset):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 

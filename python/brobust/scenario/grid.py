@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from brobust import files, quic
+from brobust import files, quic, units
 from brobust.errors import BadInput, meant
 from brobust.scenario import defaults, differences
 from brobust.scenario.defaults import KERNELS, kernels_of
@@ -238,7 +238,7 @@ def _axes(whole: dict[str, Any]) -> tuple[list[list[Any]], int]:
     _check_tables(whole, "senders", "share and timeslice")
     row, repeat = FIELDS["repeat"], whole.pop("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or row.outside(repeat):
-        raise BadInput(f"repeat: {repeat!r} is not a whole number from {row.range()}")
+        raise BadInput(f"repeat: {units.cut(repr(repeat))} is not a whole number from {row.range()}")
     axes: list[list[Any]] = []
     _each(whole, lambda name, value: axes.append(_values(name, value)))
     return axes, repeat
@@ -247,7 +247,7 @@ def _axes(whole: dict[str, Any]) -> tuple[list[list[Any]], int]:
 def _check_tables(fields: Mapping[str, Any], name: str, holds: str) -> None:
     tables = fields.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise BadInput(f"{name}: {tables!r} is not a list of tables; write [[{name}]] with {holds}")
+        raise BadInput(f"{name}: {units.cut(repr(tables))} is not a list of tables; write [[{name}]] with {holds}")
 
 
 WHOLE = "scenario"
@@ -264,7 +264,7 @@ def scenario(point: Mapping[str, Any], *, as_written: bool = False) -> Scenario:
         field = ".".join(part for part in first["loc"] if isinstance(part, str)) or WHOLE
         if first["type"] == "extra_forbidden":
             instead = f"did you mean {' or '.join(near)}? " if (near := _meant(field)) else ""
-            raise BadInput(f"{field}: no such field; {instead}docs/scenario.md lists all fields") from None
+            raise BadInput(f"{units.cut(field)}: no such field; {instead}docs/scenario.md lists all fields") from None
         raise BadInput(one_line(field, first)) from None
 
 
@@ -316,7 +316,7 @@ def _values(name: str, value: Any) -> list[Any]:
     if not isinstance(value, list) or (field is not None and isinstance(field.default, list)):
         return [value]
     if field is not None and field.takes_one_value:
-        raise BadInput(f"{name}: takes one value; {','.join(map(str, value))!r} is a list")
+        raise BadInput(f"{name}: takes one value; {units.quoted(','.join(map(str, value)))} is a list")
     if not value:
         raise BadInput(f"{name}: an empty list stands where a value is needed; give at least one value")
     return value
@@ -333,6 +333,10 @@ def one_line(field: str, error: Mapping[str, Any]) -> str:
     message = IN_OUR_WORDS.get(error["type"], error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":  # our own sentences name the value, those of a whole scenario the field, too
         return message if field == WHOLE else f"{field}: {message}"
+    if error["type"] == "too_long":
+        return f"{field}: {error['ctx']['actual_length']} are too many; give at most {error['ctx']['max_length']}"
     allowed = FIELDS[field].range() if field in FIELDS else ""
     remedy = f"; allowed: {allowed}" if allowed else ""
-    return f"{field}: {error['input']!r} is not allowed: {message[0].lower()}{message[1:]}{remedy}"
+    given = error["input"]
+    shown = units.quoted(given) if isinstance(given, str) else units.cut(repr(given))
+    return f"{field}: {shown} is not allowed: {message[0].lower()}{message[1:]}{remedy}"

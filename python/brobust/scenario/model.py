@@ -285,8 +285,10 @@ def _programs_are_the_traffic(scenario: Scenario) -> Iterator[str]:
         for name in programs.work:
             yield f"programs.{name}: traffic is {scenario.traffic}; only your programs and QUIC stacks do such work"
     if scenario.traffic != "programs":
-        for name in (name for name, command in given.items() if command is not None):
-            yield f"programs.{name}: a program is given, but traffic is {scenario.traffic}; leave one of them out"
+        why = f"a program is given, but traffic is {scenario.traffic}; leave one of them out"
+        if scenario.backend != "virtual":
+            why = f"programs run on backend virtual only; on {scenario.backend} leave them out"
+        yield from (f"programs.{name}: {why}" for name, command in given.items() if command is not None)
         return
     for name in (name for name, command in given.items() if command is None):
         yield f"programs.{name}: there is no program at the {name}; give one for each end"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import polars as pl
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, StringConstraints, ValidationError
 
-from brobust import files
+from brobust import files, units
 from brobust.analysis import summary
 from brobust.analysis.axes import NAMED, VALUES
 from brobust.analysis.cells import CELL
@@ -160,12 +160,14 @@ def _place(loc: Sequence[str | int], content: Any) -> str:
             at = at[part] if isinstance(at, list) and part < len(at) else None
             one, key = ONE_OF.get(str(before), (str(before), None))
             named = at.get(key) if isinstance(at, dict) and key is not None else None
-            place = f"{place.removesuffix(str(before))}{one} {named if isinstance(named, str) else part + 1}: "
+            place = (
+                f"{place.removesuffix(str(before))}{one} {units.cut(named) if isinstance(named, str) else part + 1}: "
+            )
         elif isinstance(at, dict) and at.get("rule") == part:
             continue  # pydantic's word for the kind of check
         elif part != "[key]":  # of the key itself, which stands before
             at = at.get(part) if isinstance(at, dict) else None
-            place += part if not place or place.endswith(" ") else f".{part}"
+            place += units.cut(part if not place or place.endswith(" ") else f".{part}")
     return place.removesuffix(": ")
 
 
@@ -180,9 +182,9 @@ def _one_line(error: Mapping[str, Any], content: Any) -> str:
         case "union_tag_not_found":
             return f"{field}: it has no rule; give rule = one of {', '.join(RULES)}"
         case "union_tag_invalid":
-            return f"{field}: {error['ctx']['tag']!r} is no rule; there are {', '.join(RULES)}"
+            return f"{field}: {units.quoted(error['ctx']['tag'])} is no rule; there are {', '.join(RULES)}"
         case "string_pattern_mismatch":
-            return f"{field}: give letters, digits, '.', '-' and '_' (given: {error['input']!r})"
+            return f"{field}: give letters, digits, '.', '-' and '_' (given: {units.quoted(error['input'])})"
     return one_line(field, error)
 
 
