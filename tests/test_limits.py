@@ -16,6 +16,10 @@ def _burner(**more: Any) -> dict[str, Any]:
     return {**VM, "contention": {"driver": "burner", "share": 0.5, **more}}
 
 
+def _asked(sender: str, receiver: str) -> dict[str, Any]:
+    return {"path": {"ip_version": 6}, "programs": {"sender": sender, "receiver": receiver}}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -38,6 +42,9 @@ def _burner(**more: Any) -> dict[str, Any]:
         {"cpu": {"frequency": "576MHz"}, "nic": {"coalesce": "50us"}, "qdisc": "fq", "samples": "ack", "packets": True},
         {"flows": [{"count": 468}] * 64},
         {"flows": [{"bytes": "1B", "start_spread": "1s"}]},
+        _asked("nginx", "curl http://[{sender}]:{port}/"),
+        _asked("brobust-quinn-h3x", "brobust-client get http://{sender}:{port}/ --for {seconds}"),
+        {"programs": {"sender": "brobust-quinn-h3 serve", "receiver": "curl http://{sender}:{port}/"}},
         VM,
         {**VM, "contention": {"share": 0.5}},
         {**VM, "samples": "1ms", "accelerator": "kvm", "kernel": "host", "path": {"rtt": "0s", "buffer": "100p"}},
@@ -84,6 +91,15 @@ def test_what_a_backend_can_do_is_let_pass(fields: dict[str, Any]) -> None:
         ({**VM, "path": {"second_bandwidth": "5mbit"}}, ["path.second_bandwidth", "'5mbit'", "virtual only", "none"]),
         ({**VM, "path": {"ip_version": 6}}, ["path.ip_version", "'6'", "virtual only", "give 4"]),
         ({"path": {"ip_version": 6}, "traffic": "quic:quinn"}, ["path.ip_version: 6", "quic:quinn", "give 4"]),
+        (
+            _asked("brobust-quinn-h3-pacer serve {port} {cc} 20000", "sleep 1"),
+            ["path.ip_version: 6, but brobust-quinn-h3-pacer has IPv4 sockets; give 4"],
+        ),
+        (
+            _asked("nginx", "curl http://{sender}:{port}/"),
+            ["programs.receiver: with IPv6 a URL has its address in brackets; write [{sender}] for {sender}"],
+        ),
+        (_asked("sh -c 'srt srt://me@{receiver}:{port}'", "srt"), ["programs.sender: with IPv6", "[{receiver}]"]),
         ({"pacing": "kept", "traffic": "quic:quinn"}, ["pacing: 'kept'", "quic:quinn sends over UDP; give kernel"]),
         ({**VM, "pacing": "kept", "traffic": "quic:quinn"}, ["pacing: 'kept'", "over UDP; give kernel"]),
         ({"tso_sizing": "rate", "traffic": "quic:quinn"}, ["tso_sizing: 'rate'", "quic:quinn", "give kernel"]),

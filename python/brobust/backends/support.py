@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -210,11 +211,24 @@ def _virtual(s: Scenario) -> Iterator[str]:
         yield f"cpu.frequency: driver {s.contention.driver} is of a CPU whose work takes no time; leave one of them out"
     if s.cross_traffic.load and s.traffic != "brobust":
         yield f"cross_traffic.load: {s.cross_traffic.load:g} is for traffic brobust; with {s.traffic} give 0"
-    if s.path.ip_version == 6 and quic.of_traffic(s.traffic) is not None:
-        yield f"path.ip_version: 6, but the program of {s.traffic} has IPv4 sockets; give 4, or a program of your own"
+    if s.path.ip_version == 6:
+        yield from _not_over_ipv6(s)
     yield from _ignored_of_programs(s)
     if s.traffic == "iperf3":
         yield from _virtual_iperf3(s)
+
+
+def _not_over_ipv6(s: Scenario) -> Iterator[str]:
+    """Refuse programs that have sockets of IPv4 only, and URLs in which IPv6's colons are taken for a port's."""
+    if quic.of_traffic(s.traffic) is not None:
+        yield f"path.ip_version: 6, but the program of {s.traffic} has IPv4 sockets; give 4, or a program of your own"
+    for name, command in (("sender", s.programs.sender or ""), ("receiver", s.programs.receiver or "")):
+        for program in quic.OVER_IPV4:
+            if re.search(rf"{program}(?![\w-])", command):
+                yield f"path.ip_version: 6, but {program} has IPv4 sockets; give 4, or a program of your own"
+        bare = re.search(r"://(?:[^\s/@]*@)?({(?:sender|receiver)})", command)
+        if bare is not None and "brobust-client" not in command:  # which takes both
+            yield f"programs.{name}: with IPv6 a URL has its address in brackets; write [{bare[1]}] for {bare[1]}"
 
 
 def _ignored_of_programs(s: Scenario) -> Iterator[str]:

@@ -211,6 +211,8 @@ WEB = {
         ),
     )
 }  # fmt: skip
+# Those of them that have sockets of IPv4 only.
+OVER_IPV4 = ("brobust-quinn-h3", "brobust-quinn-h3-pacer")
 
 
 def find(name: str) -> Stack:
