@@ -523,6 +523,7 @@ def test_programs_that_were_through_long_before_the_run_are_told_of(
     monkeypatch.setattr(Dataset, "runs", lambda _: runs.with_columns(traffic=pl.lit("programs")))
     first, *_ = programs.shown(Dataset(tmp_path))
     assert first.startswith("programs of 1 run ended before 90% of the run had passed") == is_short
+    assert ("if they had no more to send, that is all" in first) == is_short
 
 
 def test_a_program_that_ended_before_the_run_is_told_so(

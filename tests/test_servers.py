@@ -82,7 +82,8 @@ class TestRequests:
         requests.check_all_are_told(ended)
         ended[0]["ended_ns"] = None
         with pytest.raises(
-            RunFailed, match=r"at the receiver of flow 0 \(ask\) had not ended when the run did, .* linger"
+            RunFailed,
+            match=r"at the receiver of flow 0 \(ask\) had not ended when the run did, .*; end it earlier by its own",
         ):
             requests.check_all_are_told(ended)
 

@@ -65,8 +65,8 @@ def _short(programs: pl.DataFrame, runs: pl.DataFrame) -> Iterator[str]:
     ended = programs.join(durations, on="run").filter(pl.col("ended_s").is_between(0, THROUGH * pl.col("duration_s")))
     if count := ended["run"].n_unique():
         yield (
-            f"programs of {show_count(count, 'run')} ended before {THROUGH:.0%} of the run had passed, and Mbit/s is "
-            "over all of it; how long they took: ended_s of the table programs"
+            f"programs of {show_count(count, 'run')} ended before {THROUGH:.0%} of the run had passed; if they had "
+            "no more to send, that is all, but Mbit/s is over the whole run: they took ended_s of the table programs"
         )
 
 

@@ -44,8 +44,8 @@ def check_all_are_told(ended: list[dict[str, Any]]) -> None:
             end, name = "receiver" if one["at_receiver"] else "sender", Path(one["words"][0]).name
             raise RunFailed(
                 f"the program at the {end} of flow {one['flow']} ({name}) had not ended when the run did, so nobody "
-                "knows what the requests took for which it still waited; let it end before that (brobust-client: "
-                "--for, --patience), or give a longer linger"
+                "knows what the requests took for which it still waited; end it earlier by its own options, such as "
+                "--for and --patience, or give a longer duration or linger"
             )
 
 
