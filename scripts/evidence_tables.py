@@ -15,9 +15,10 @@
 
 Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add_report.py; `part` is `validation` or
 `checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which the
-first `words` are not numbers; with `numbers = true` the others have three digits in all), `number` (of one cell),
-`claims` and `papers` (the tables of docs/reproduction.md and docs/reproduction/numbers.md, or with `score = true` only
-their scores; `claims` with `own = true`: those that are no paper's, counted by study).
+first `words` are not numbers; with `numbers = true` the others have three digits in all), `number` (of one cell; with
+`nth = 2` the second one that stands in it), `claims` and `papers` (the tables of docs/reproduction.md and
+docs/reproduction/numbers.md, or with `score = true` only their scores; `claims` with `own = true`: the verdicts of
+those that are no paper's, by study).
 """
 
 from __future__ import annotations
@@ -85,7 +86,11 @@ def cells(table: dict[str, Any], data: Path, page: Path) -> str:
 
 
 def number(table: dict[str, Any], data: Path, page: Path) -> str:
-    return _one(table, _chosen(table, data))
+    chosen = _chosen(table, data)
+    if "nth" not in table:
+        return _one(table, chosen)
+    [row] = chosen
+    return _digits(table, re.findall(r"\d+(?:\.\d+)?", row[table["value"]])[table["nth"] - 1])
 
 
 def rows(table: dict[str, Any], data: Path, page: Path) -> str:
@@ -201,6 +206,7 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
     """Return a table of the claims of each paper; with `own`, how many of our own hold, study by study; with `score`,
     how many of all."""
     every = list(judged(table, data))
+    named = _named_claims(every)
     papers = [one for one in every if one.study in table["papers"]]
     blocks = [f"**{len(papers)} claims of {len(table['papers'])} papers:** {_score(papers)}"]
     own = [one for one in every if one.study not in table["papers"]]
@@ -209,35 +215,57 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
     if table.get("score"):
         return "\n\n".join(blocks)
     if table.get("own"):
-        return _own(table, own, data, page)
+        return _own(table, own, named, data, page)
     blocks = []
     for study in dict.fromkeys(one.study for one in papers):
         mine = [one for one in papers if one.study == study]
         title, where = table["titles"][study].split("|")
-        usual = Counter(filter(None, (_with(one.row) for one in mine))).most_common(1)[0][0]
-        blocks.append(f"## {title}\n\n{_score(mine)} [Details]({where}). Where nothing else is said, with: {usual}.")
+        usual = Counter(with_it for one in mine if any(with_it := _with(one.row))).most_common(1)[0][0]
+        said = ", ".join(filter(None, usual))
+        blocks.append(f"## {title}\n\n{_score(mine)} [Details]({where}). Where nothing else is said, with: {said}.")
         rows = [
-            [one.claim, one.words, _shown(one), one.decided, "" if _with(one.row) == usual else _with(one.row),
-             _runs(one.row), _link(data, page, one.data)]
+            [named[one.study, one.claim], one.words, _shown(one), one.decided, _runs(one.row, usual),
+             _link(data, page, one.data)]
             for one in mine
         ]  # fmt: skip
-        headings = ["claim", "what it says", "verdict", "decided by", "with", "runs of a cell", "what was measured"]
+        headings = ["claim", "what it says", "verdict", "decided by", "runs of a cell, with", "what was measured"]
         blocks.append(_markdown(headings, rows, len(headings)))
     return "\n\n".join(blocks)
 
 
-def _own(table: dict[str, Any], own: Sequence[Judged], data: Path, page: Path) -> str:
-    """Return a row for each study of ours, with links to what its claims say and what was measured for each."""
+def _named_claims(every: Sequence[Judged]) -> dict[tuple[str, str], str]:
+    """Return each claim's name with the anchor that `brobust docs` opens, as r8; where an earlier study has a claim of
+    that name, as pacer-p1."""
+    named: dict[tuple[str, str], str] = {}
+    taken: set[str] = set()
+    for one in every:
+        anchor = re.sub(r"\W+", "-", one.claim.lower()).strip("-")
+        anchor = f"{one.study}-{anchor}" if anchor in taken else anchor
+        taken.add(anchor)
+        named[one.study, one.claim] = f'<a id="{anchor}"></a>{one.claim}'
+    return named
+
+
+def _own(
+    table: dict[str, Any], own: Sequence[Judged], named: dict[tuple[str, str], str], data: Path, page: Path
+) -> str:
+    """Return a row for each study of ours: links to what its claims say and what was measured, and their verdicts."""
     shown = []
     for study in dict.fromkeys(one.study for one in own):
-        mine = [one for one in own if one.study == study]
+        mine = sorted((one for one in own if one.study == study), key=_in_order)
         title, where = table["titles"][study].split("|")
-        of = Counter(one.verdict for one in mine)
         sheets = ", ".join(
             _link(data, page, name, name.removeprefix(f"{study}-")) for name in dict.fromkeys(one.data for one in mine)
         )
-        shown.append([f"[{title}]({where})", sheets, *(str(of[verdict]) for verdict in VERDICTS)])
-    return _markdown(["study", "what each claim says, and what was measured", *VERDICTS], shown, 2)
+        of = [[named[study, one.claim] for one in mine if one.verdict == verdict] for verdict in VERDICTS]
+        shown.append([f"[{title}]({where})", sheets, *(", ".join(claims) or "none" for claims in of)])
+    headings = ["study", "what each claim says, and what was measured", *VERDICTS]
+    return _markdown(headings, shown, len(headings))
+
+
+def _in_order(one: Judged) -> list[Any]:
+    """Return what puts S2 before S10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", one.claim)]
 
 
 def _shown(one: Judged) -> str:
@@ -256,13 +284,15 @@ def _score(every: Sequence[Judged]) -> str:
     return ", ".join([*words, f"{len(of[NOT_MEASURABLE])} not measurable"]) + "."
 
 
-def _with(row: Row) -> str:
+def _with(row: Row) -> tuple[str, ...]:
     pacing = f"paced by {row['pacing']}" if row["pacing"] else ""
-    return ", ".join(filter(None, (row["schedule"], row["buffer"], pacing, row["kernel"].replace("virtual-", ""))))
+    return row["schedule"], row["buffer"], pacing, row["kernel"].replace("virtual-", "")
 
 
-def _runs(row: Row) -> str:
-    return row["runs"] or (f"{row['n']} runs" if row["n"] else "")
+def _runs(row: Row, usual: Sequence[str]) -> str:
+    """Return how many runs a cell has, and what differs from what is usual in its study."""
+    runs = row["runs"] or (f"{row['n']} runs" if row["n"] else "")
+    return "; ".join([runs, *(of for of, mostly in zip(_with(row), usual, strict=True) if of and of != mostly)])
 
 
 def _link(data: Path, page: Path, name: str, shown: str = "") -> str:

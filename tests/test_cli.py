@@ -350,6 +350,20 @@ def test_every_page_of_the_documentation_can_be_asked_for(capsys: pytest.Capture
         assert file.is_file() and (page == "index" or file.with_suffix("").as_posix().endswith(f"/{page}"))
 
 
+def test_a_claim_opens_at_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    for claim in ("R8", "b10", "P2", "M9", "S8", "Q1", "F26", "S1-VM", "pacer-P1"):
+        with pytest.raises(SystemExit) as ended:
+            main(["docs", claim])
+        file, _, anchor = capsys.readouterr().out.strip().partition("#")
+        assert (ended.value.code, anchor) == (0, claim.lower())
+        assert Path(file).read_text().count(f'<a id="{anchor}"></a>{claim.upper().removeprefix("PACER-")[:2]}') == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["docs", "R99"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        2, "brobust: 'R99' is no claim of a study; `brobust docs reproduction` has all of them\n",
+    )  # fmt: skip
+
+
 def test_commands_that_a_message_suggests_name_a_path_as_a_shell_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

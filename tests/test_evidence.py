@@ -80,6 +80,9 @@ def test_a_table_has_a_row_for_each_value_and_says_where_it_is_from(data: Path) 
     assert lines[-1] == "n = 3. Data: [d](d), measured 2026-11-24 at abc."
     one = {**TABLE, "kind": "number", "where": {"share": 0.25, "cc": "bbr"}, "interval": True}
     assert evidence_tables.made(one, data, data / "page.md") == "1.3 [1.2, 1.3]"
+    (data / "d/rows.csv").write_text("control,10 BDP\nbbr,0.63; 62; 35 ms\n")
+    second = {"kind": "number", "data": "d", "sheet": "rows.csv", "value": "10 BDP", "nth": 2}
+    assert evidence_tables.made(second, data, data / "page.md") == "62"
 
 
 @pytest.mark.parametrize(
@@ -240,6 +243,26 @@ def test_the_claims_of_a_study_need_not_stand_together(tmp_path: Path) -> None:
     (tmp_path / "d/verdicts.csv").write_text("claim,text,verdict,parts_that_hold\nR1,a,holds,\nR2,b,differs,\n")
     assert [one.claim for one in evidence_tables.judged({"data": {"s": ["d"]}}, tmp_path)] == ["R1", "R2"]
     assert list(evidence_tables.undecided({"data": {"s": ["d"]}}, tmp_path)) == [("t", "T1")]
+
+
+def test_a_claim_has_an_anchor_of_its_own_and_its_row_says_only_what_is_unusual_in_its_study(tmp_path: Path) -> None:
+    (tmp_path / "claims.csv").write_text("study,claim,words,of\ns,P1,a,\ns,P2,b,\ns,P3,c,\n")
+    columns = "claim,text,verdict,basis,parts_that_hold,parts_that_do_not,schedule,buffer,pacing,kernel,runs\n"
+    for name, rows in (
+        ("d", "P1,a,holds,,,,exact,1 BDP,kernel,6.12,3\nP2,b,differs,,,,exact,1 BDP,kernel,6.12,3\n"
+              "P3,c,holds,,,,exact,4 BDP,fq,6.12,3\n"),
+        ("e", "P10,x,holds,,,,,,,,\nP9,y,holds,,,,,,,,\nP1,z,differs,,,,,,,,\n"),
+    ):  # fmt: skip
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "provenance.json").write_text('{"how": "measured"}')
+        (tmp_path / name / "verdicts.csv").write_text(columns + rows)
+    table: dict[str, Any] = {"kind": "claims", "papers": ["s"], "data": {"s": ["d"], "ours": ["e"]}}
+    table["titles"] = {"s": "S|s.md", "ours": "Ours|o.md"}
+    rows_of_paper = evidence_tables.made(table, tmp_path, tmp_path / "page.md").splitlines()
+    assert rows_of_paper[2].endswith("with: exact, 1 BDP, paced by kernel, 6.12.")
+    assert rows_of_paper[-1].startswith('| <a id="p3"></a>P3 | c | **holds** | | 3; 4 BDP; paced by fq | ')
+    ours = evidence_tables.made({**table, "own": True}, tmp_path, tmp_path / "page.md").splitlines()[-1]
+    assert '| <a id="p9"></a>P9, <a id="p10"></a>P10 | none | <a id="ours-p1"></a>P1 | none |' in ours
 
 
 def test_a_claim_without_a_verdict_and_a_table_without_a_page_are_found(copied: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import typer
@@ -18,19 +19,22 @@ CHECKOUT = PACKAGE.parent.parent / "docs"
 
 def docs(
     page: str = typer.Argument(
-        "index", metavar="PAGE", help="A page, for example tutorial, watch or reproduction/2brobust."
+        "index",
+        metavar="PAGE",
+        help="A page, for example tutorial, watch or reproduction/2brobust; or a claim, for example R8: does it hold?",
     ),
 ) -> None:
     """Open this documentation in a browser, or say where it is.
 
     The browser opens only on a desktop's terminal. Without one, or in a pipe, the command prints the page's file.
     """
-    file = _file(page)
-    print(file)
-    output.open_page(file.as_uri())
+    file, anchor = _place(page)
+    print(f"{file}{anchor}")
+    output.open_page(f"{file.as_uri()}{anchor}")
 
 
-def _file(page: str) -> Path:
+def _place(page: str) -> tuple[Path, str]:
+    """Return the file of a page; of a claim that of all claims, with its anchor there (scripts/evidence_tables.py)."""
     directory, ending = (SITE, ".html") if SITE.is_dir() else (CHECKOUT, ".md")
     places = [file for depth in ("*", "reproduction/*") for file in sorted(directory.glob(f"{depth}{ending}"))]
     pages = {str(file.relative_to(directory).with_suffix("")): file for file in places if file.stem != "404"}
@@ -38,8 +42,13 @@ def _file(page: str) -> Path:
         pages["index"] = CHECKOUT.parent / "README.md"
     if not pages:
         raise MissingSupport("this installation has no documentation; in a checkout `make docs` builds it")
+    claim = page.lower()
+    if "reproduction" in pages and page not in pages and re.fullmatch(r"([a-z]+-)?[a-z]\d+(-[a-z]+)?", claim):
+        if f'<a id="{claim}">' in pages["reproduction"].read_text():
+            return pages["reproduction"], f"#{claim}"
+        raise BadInput(f"{page!r} is no claim of a study; `brobust docs reproduction` has all of them")
     if page not in pages:
         near = meant(page, pages)
         known = f"did you mean {near}?" if near else f"the pages are {', '.join(sorted(pages))}"
         raise BadInput(f"{page!r} is no page of the documentation; {known}")
-    return pages[page]
+    return pages[page], ""
