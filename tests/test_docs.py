@@ -122,6 +122,12 @@ def test_a_file_that_is_missing_is_found(tmp_path: Path, text: str, missing: lis
     assert found == missing
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_number_that_is_made_of_data_begins_no_line(page: Path) -> None:
+    """A line that begins with a comment is HTML: nothing on it is set, and it ends the paragraph."""
+    assert re.findall(r"^ *<!-- made: [a-z0-9-]+ -->.+", page.read_text(), re.MULTILINE) == []
+
+
 def test_every_page_is_listed_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     pages = [page.relative_to(ROOT).as_posix() for page in PAGES if ROOT / "docs" in page.parents]
