@@ -319,9 +319,9 @@ ROWS = (
     ),
     Field(
         "contention.phase", TIME, "--phase", CPU,
-        "When the first whole period begins: a time after the start of the contention, or random (drawn for each run "
-        "and vCPU). With several vCPUs also in (all at once) or out (one after the other). On vm only the burner takes "
-        "a time, and only burner and deadline take in and out; on lab only the burner takes in and out, none a time.",
+        "When the first whole period begins: a time after the start of the contention, or random for each run and "
+        "vCPU; with several also in (all at once) or out (in turn). On vm only the burner takes a time, burner and "
+        "deadline in and out; on lab only the burner in and out.",
         default="random", or_word="random|in|out", max=MAX_TIME,
         column=FieldColumn("phase", "text", null_without_slices=True),
         axis=Axis("phase", phrase="phase {}", only_contended=True),
@@ -436,9 +436,9 @@ ROWS = (
     ),
     Field(
         "pacing", NAME, "--pacing", SENDER,
-        "How TCP paces: kernel (as the sender's kernel does), kept (makes up for the CPU's absences of up to 100ms, "
-        "or 'kept lag=50ms'), linux-4.14 (a timer for every packet, nothing given back) or draft (the IETF's draft of "
-        "BBR, nothing given back). On vm only kernel, and kept in a kernel with that series.",
+        "How TCP paces: kernel (as the sender's does), kept (makes up for absences of the CPU up to 100ms; 'kept "
+        "lag=50ms'), linux-4.14 (a timer for every packet) or draft (the IETF's BBR), which give nothing back. On vm "
+        "kernel, and kept in a kernel with that series.",
         default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
         column=FieldColumn("pacing", "text"),
         axis=Axis(
@@ -594,9 +594,8 @@ ROWS = (
     ),
     Field(
         "kernel", NAME, "--kernel", RUNS,
-        "Kernel of the sender. On virtual virtual-6.12, or one that you have built (`brobust kernel`). On vm "
-        "debian-6.12, debian-6.1, host, a release in /boot, or BZIMAGE:MODULE_DIRECTORY; with accelerator uml one that "
-        "ends with -realtime. On lab host: whatever the sender runs.",
+        "Kernel of the sender. On virtual one that `brobust kernel list` shows. On vm debian-6.12, debian-6.1, host, a "
+        "release in /boot, or BZIMAGE:MODULE_DIRECTORY; with uml one that ends with -realtime. On lab the sender's.",
         default="virtual-6.12", default_on={"vm": "debian-6.12", "lab": "host"},
         column=FieldColumn("kernel", "text"),
         axis=Axis("kernel"),
