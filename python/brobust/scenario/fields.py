@@ -242,9 +242,9 @@ ROWS = (
     # --- cross traffic ----------------------------------------------------------------------------------------
     Field(
         "cross_traffic.load", FRACTION, "--cross-load", CROSS,
-        "How much traffic short flows add, which a sender of their own sends, whose CPU is always there: their payload "
-        "as a part of the bandwidth, such as 0.2. They begin at random times, whatever became of those before (open "
-        "loop, Poisson). 0: none.",
+        "How much traffic short flows add, from a sender of their own whose CPU is always there: their payload as a "
+        "part of the bandwidth. They begin at random times, whatever became of those before (open loop, Poisson). "
+        "0: none.",
         default="0", min=0, below=1, only_on="virtual",
         column=FieldColumn("cross_load", "number"),
         axis=Axis("cross traffic", "cross traffic [% of the bandwidth]", "{} cross traffic", percent=True),
@@ -297,8 +297,8 @@ ROWS = (
     Field(
         "contention.driver", NAME, "--driver", CPU,
         "What takes the CPU away: on virtual auto (exactly the timeslices), replay, none, or a host's scheduler "
-        f"({', '.join(MODELLED)}, with settings); on vm and lab {', '.join(drivers.BY_NAME)} or none. docs/scenario.md "
-        "says what each does.",
+        f"({', '.join(MODELLED)}, with settings); on vm and lab {', '.join(drivers.BY_NAME)} or none "
+        "(docs/scenario.md).",
         default="auto", default_on={"vm": "deadline", "lab": "deadline"},
         column=FieldColumn(
             "driver", "text",
@@ -319,9 +319,9 @@ ROWS = (
     ),
     Field(
         "contention.phase", TIME, "--phase", CPU,
-        "When the first whole period begins: a time after the start of the contention, or random for each run and "
-        "vCPU; with several also in (all at once) or out (in turn). On vm only the burner takes a time, burner and "
-        "deadline in and out; on lab only the burner in and out.",
+        "When the first whole period begins: a time after the contention's start, or random for each run and vCPU; "
+        "with several also in (all at once) or out (in turn). On vm the burner takes a time, burner and deadline in "
+        "and out; on lab the burner in and out.",
         default="random", or_word="random|in|out", max=MAX_TIME,
         column=FieldColumn("phase", "text", null_without_slices=True),
         axis=Axis("phase", phrase="phase {}", only_contended=True),
@@ -411,8 +411,8 @@ ROWS = (
     Field(
         "traffic", NAME, "--traffic", SENDER,
         "What sends and receives: brobust (source and sink in the kernel), iperf3, programs (of [programs]), or a QUIC "
-        "stack: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm also one flow of a QUIC stack. On "
-        "virtual all but brobust need ptrace before Linux 7.2.",
+        "stack: quic:quinn, 'quic:quinn gso=off'. On vm and lab iperf3, on vm also one flow of QUIC. On virtual all "
+        "but brobust need ptrace before 7.2.",
         default="brobust", default_on={"vm": "iperf3", "lab": "iperf3"},
         words_only_on=dict.fromkeys(("brobust", "programs"), "virtual"), instead="iperf3",
         column=FieldColumn("traffic", "text"),
@@ -437,8 +437,8 @@ ROWS = (
     Field(
         "pacing", NAME, "--pacing", SENDER,
         "How TCP paces: kernel (as the sender's does), kept (makes up for absences of the CPU up to 100ms; 'kept "
-        "lag=50ms'), linux-4.14 (a timer for every packet) or draft (the IETF's BBR), which give nothing back. On vm "
-        "kernel, and kept in a kernel with that series.",
+        "lag=50ms'), linux-4.14 (a timer for each packet) or draft (the IETF's), which give nothing back. On vm "
+        "kernel, and kept if it has that series.",
         default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
         column=FieldColumn("pacing", "text"),
         axis=Axis(
