@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ import made_up
 from brobust import files
 from brobust.analysis import cells, claims, confidence, summary, twins
 from brobust.analysis.axes import VALUES
-from brobust.analysis.checks import AnyCheck, select
+from brobust.analysis.checks import AnyCheck, Bound, Classes, select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE, Claim, Verdict, decide
 from brobust.analysis.metrics import METRICS, OF_RUNS, Evidence
 from brobust.cli import sweep
@@ -889,6 +890,27 @@ def test_a_check_that_nothing_could_decide_is_refused_before_any_run_is_measured
         return
     with pytest.raises(BadInput, match=said):
         model.of_paper(str(file))
+
+
+def test_a_check_does_not_hold_because_nothing_can_be_compared(tmp_path: Path) -> None:
+    """One bandwidth makes no classes, and Jain's index of flows without any throughput is no number."""
+
+    def measured(directory: str, mbps: float, fields: dict[str, Any]) -> Evidence:
+        grid = Grid({"repeat": 3, **fields})
+        rate = {"throughput_mbps": mbps}
+        return made_up.evidence(made_up.dataset(tmp_path / directory, grid, lambda _: rate))
+
+    one_bandwidth = measured("one", 5.0, {"flows": [{"cc": "bbr"}], "contention": {"share": [1, 0.5]}})
+    found = Classes(rule="classes").find(one_bandwidth)
+    assert (found.holds, found.measured) == (None, "no series of classes was measured")
+    nothing = measured("nothing", 0.0, {"flows": [{"cc": "bbr"}, {"cc": "bbr"}]})
+    found = Bound(rule="at_least", metric="fairness", value=0.9).find(nothing)
+    assert (found.holds, found.measured) == (None, "these runs have no fairness")
+
+
+def test_the_interval_of_a_ratio_is_of_numbers_where_both_sides_have_zeros() -> None:
+    assert confidence.of_ratio([0, 0, 0], [0, 0, 0]) == (1.0, 1.0)
+    assert confidence.of_ratio([0, 1, 2], [0, 1, 2]) == (0.0, math.inf)
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,9 @@ class Classes(Check):
         filled = self._cells(runs.with_columns(value="utilization")).select(*CELL, utilization="value")
         every = every.join(filled, on=CELL, nulls_equal=True)
         classed = cells.classed(every, self.within, self.full).filter(pl.col("class").is_not_null())
-        series = list(groups(classed, "share"))
+        series = [one for one in groups(classed, "share") if len(one) > 1]
+        if not series:  # classes need several bandwidths, and their order several shares
+            return Finding(None, "no series of classes was measured")
         ordered = sum(bool(one.sort("share")["class"].is_sorted()) for one in series)
         counts = dict(classed["class"].value_counts().rows())
         shown = ", ".join(f"{counts.get(number, 0)} {name}" for number, name in enumerate(cells.CLASSES))

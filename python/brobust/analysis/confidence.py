@@ -32,7 +32,7 @@ def of_difference(before: Sequence[float], after: Sequence[float]) -> Interval |
 
 def of_ratio(values: Sequence[float], over: Sequence[float]) -> Interval | None:
     """Return the interval of the ratio of the medians, values / over; None for fewer than three runs on a side."""
-    return _bootstrap([values, over], lambda medians: medians[0] / medians[1])
+    return _bootstrap([values, over], _ratio)
 
 
 def of_proportion(some: int, of: int) -> Interval:
@@ -41,6 +41,12 @@ def of_proportion(some: int, of: int) -> Interval:
     middle = (some + z2 / 2) / (of + z2)
     half = NORMAL_QUANTILE * (some * (of - some) / of + z2 / 4) ** 0.5 / (of + z2)
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _ratio(medians: list[Any]) -> Any:
+    import numpy as np
+
+    return np.nan_to_num(medians[0] / medians[1], nan=1.0, posinf=np.inf)  # 0 / 0: two zeros are equal
 
 
 def _bootstrap(samples: Sequence[Sequence[float]], combine: Callable[[list[Any]], Any]) -> Interval | None:

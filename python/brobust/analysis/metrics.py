@@ -128,7 +128,8 @@ class Evidence:
             found = self.runs.join(of_run.rows(self).group_by("run").agg(value=of_run.value), on="run")
             if of_run.over_link:
                 found = found.with_columns(pl.col("value") / pl.col("bandwidth_mbps"))
-        return found.filter(pl.col("value").is_not_null())
+        # A part of nothing is no number, which would compare as greater than any.
+        return found.with_columns(pl.col("value").fill_nan(None)).filter(pl.col("value").is_not_null())
 
 
 @dataclass(frozen=True)
