@@ -1,7 +1,7 @@
 //! Why a control was not loaded or not removed, and the remedy.
 
-use std::io;
 use std::path::PathBuf;
+use std::{env, io};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
@@ -83,8 +83,9 @@ pub enum Refusal {
 
     /// `log` holds the last lines that libbpf and the verifier wrote.
     #[error(
-        "the kernel did not accept {name} ({reason}): please report this with `uname -r` and what `brobust-host lab cc \
-         load --verbose {name}` prints"
+        "the kernel did not accept {name} ({reason}): please report this with `uname -r` and what `{} lab cc load \
+         --verbose {name}` prints",
+        this_program()
     )]
     Rejected { name: String, reason: String, log: Vec<String> },
 
@@ -121,6 +122,11 @@ impl Refusal {
     }
 }
 
+/// Returns where this program is: packages call it brobust, and the Python package has it beside its modules.
+fn this_program() -> String {
+    env::current_exe().map_or_else(|_| "brobust".to_owned(), |path| path.display().to_string())
+}
+
 /// Returns what the system says about an error, without its number.
 pub(crate) fn without_number(error: &io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
@@ -142,6 +148,10 @@ mod tests {
         assert!(refusal.contains("load brb_bbr1_steady, or use a kernel"), "{refusal}");
         for other in ["calling kernel function bpf_x is not allowed", "R1 is not allowed"] {
             assert!(matches!(said(other), Refusal::Rejected { .. }), "{other}");
+            // The command that it names is there, under whichever name.
+            let refusal = said(other).to_string();
+            let program = refusal.split('`').nth(3).and_then(|command| command.split(' ').next());
+            assert!(program.is_some_and(|program| std::path::Path::new(program).is_file()), "{refusal}");
         }
     }
     #[test]
