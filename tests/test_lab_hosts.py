@@ -1,6 +1,8 @@
 """The file that names the hosts of backend lab, and what is refused by reading it: no host is asked."""
 
+import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 
 from brobust.backends.lab import LabBackend, _of_contend
 from brobust.errors import BadInput, MissingSupport
+from brobust.host.programs import host_program
 from brobust.lab import hosts, places, ssh
 from brobust.lab.ssh import MAX_ERRORS, Connection
 from brobust.scenario import Contention
@@ -161,6 +164,79 @@ def test_of_what_ssh_prints_without_end_the_last_words_are_kept_and_said(tmp_pat
         connection.wait_ready()
     assert len(connection._errors) == MAX_ERRORS
     assert connection.close() is None
+
+
+def logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login: str) -> Connection:
+    """Return a connection to this machine, by an ssh that is this login and a shell."""
+    fake = tmp_path / "ssh"
+    fake.write_text(f'#!/bin/sh\nfor command; do :; done\n{login}\nexec sh -c "$command"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(ssh, "CONNECT_SECONDS", 3)
+    monkeypatch.setattr(ssh, "LOGIN_SECONDS", 0.0)
+    connection = Connection("sender", hosts.Machine(ssh="server-0"))
+    connection.start(None, cut_after=60, beside_others=False)
+    connection._wire.settimeout(60)
+    return connection
+
+
+def test_what_a_login_prints_is_left_out_also_without_the_end_of_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = logged_in(tmp_path, monkeypatch, "echo Welcome; printf 'quota: 12%%> '")
+    assert connection._said(ssh.SEND).startswith("brobust-send ")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("login", "why"),
+    [
+        ("echo This account is not available.; exit 1", "it has closed the connection, the last that it printed is: "
+         "This account is not available."),
+        ("echo no such quota >&2; exec sleep 60", "it does not answer"),
+    ],
+)  # fmt: skip
+def test_a_login_that_starts_no_shell_is_refused_with_what_it_printed_and_what_must_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login: str, why: str
+) -> None:
+    connection = logged_in(tmp_path, monkeypatch, login)
+    with pytest.raises(MissingSupport) as refusal:
+        connection.wait_ready()
+    connection.close()
+    assert str(refusal.value) == f"sender (server-0): {why}; `ssh server-0 true` must work without a password"
+
+
+def test_every_login_shell_hands_our_script_on_to_sh() -> None:
+    """csh and tcsh do not take lines in quotes, and look there for ! and backslashes; so does fish for the latter."""
+    script = Connection("sender", hosts.Machine(ssh="sender"))._script(["--silence", "it's größer"])
+    command = ssh._for_any_shell(script)
+    assert not re.search(r"[\n!]|\\\\|\\'", command)
+    shown = subprocess.run(["sh", "-c", command.replace("eval", "echo")], check=True, capture_output=True, text=True)
+    as_it_is = subprocess.run(["sh", "-c", 'echo "$1"', "sh", script], check=True, capture_output=True, text=True)
+    assert shown.stdout.rstrip() == as_it_is.stdout.rstrip() != ""
+
+
+def _in_shell(tmp_path: Path, before: str, program: str) -> str:
+    """Return what the script prints on a host whose places for a copy are one directory, and which is sent a program
+    that is this script."""
+    script = Connection("sender", hosts.Machine(ssh="sender"))._script([])
+    size, text = str(host_program().stat().st_size), f"#!/bin/sh\n{program}\n"
+    script = script.replace('/dev/shm /run /tmp "$HOME"', str(tmp_path)).replace(f"-c {size} >", f"-c {len(text)} >")
+    done = subprocess.run(["sh", "-c", before + script], input=text, check=False, capture_output=True, text=True)
+    assert list(tmp_path.iterdir()) == []
+    return done.stdout
+
+
+def test_a_host_without_room_for_our_program_is_not_sent_it(tmp_path: Path) -> None:
+    said = _in_shell(tmp_path, "ulimit -f 100\n", "echo it runs")
+    assert "brobust-no /dev/shm, /run, /tmp and ~ have no room for a program of " in said and "it runs" not in said
+
+
+def test_bash_on_a_host_does_not_read_again_what_is_for_logins(tmp_path: Path) -> None:
+    """Debian's does so where SSH_CLIENT is set; what iperf3 prints would stand behind what that prints."""
+    before = "export SSH_CLIENT=here SSH_CONNECTION='1 2 3 4' BASH_ENV=quota.sh\n"
+    said = _in_shell(tmp_path, before, 'echo "agent: ${SSH_CLIENT-none} ${BASH_ENV-none}"')
+    assert said.endswith(" 1 2 3 4\nagent: none none\n")
 
 
 def test_an_interface_that_ssh_reaches_by_a_link_local_address_is_no_bottleneck() -> None:

@@ -42,6 +42,7 @@ MAX_ERRORS = 1 << 16  # of what is printed to standard error, so many bytes are 
 # Nothing but a POSIX shell and the tools of every Linux is needed until our program runs. It is not exec'ed: a program
 # that cannot start leaves the shell to remove it.
 _SCRIPT = """
+echo  # a login may have printed words without the end of their line
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH; umask 077
 [ "$(uname -sm)" = "Linux x86_64" ] || { echo "brobust-no $(uname -sm): it needs Linux on x86-64"; exit 1; }
 # What a host that was switched off has kept of a copy that never ran: directories that nobody but us can have made.
@@ -52,12 +53,16 @@ copy=; trap 'rm -rf "$copy"' EXIT; trap 'exit 1' HUP INT PIPE TERM
 for place in /dev/shm /run /tmp "$HOME"; do
   copy=$(mktemp -d "$place/.brobust-lab.XXXXXXXX" 2>/dev/null) || continue
   program=$copy/brobust-host
-  printf '#!/bin/sh\\n' >"$program" && chmod 700 "$program" && "$program" 2>/dev/null && break
+  # Programs may be started there, and there is room.
+  printf '#!/bin/sh\\n' >"$program" && chmod 700 "$program" && "$program" && head -c SIZE /dev/zero >"$program" && break
   rm -rf "$copy"; copy=
-done
-[ -n "$copy" ] || { echo "brobust-no programs can be started neither in /dev/shm nor in /run, /tmp and ~"; exit 1; }
+done 2>/dev/null
+no="/dev/shm, /run, /tmp and ~ have no room for a program of SIZE bytes, or let none be started"
+[ -n "$copy" ] || { echo "brobust-no $no"; exit 1; }
 echo "brobust-send $(cat /proc/sys/kernel/random/boot_id) $SSH_CONNECTION"
-head -c SIZE >"$program"
+head -c SIZE >"$program" || exit
+# With these, each bash that our program starts would read .bashrc and the like, and print what that prints.
+unset SSH_CLIENT SSH2_CLIENT BASH_ENV ENV
 SUDO"$program" lab agent --remove "$copy" OPTIONS
 """
 
@@ -99,7 +104,7 @@ class Connection:
         with theirs:
             self._process = subprocess.Popen(
                 # Ctrl-C is for us: a session of its own keeps the terminal's signals from ssh.
-                killed_with_parent([*command, "--", self.machine.ssh, f"sh -c {shlex.quote(script)}"]),
+                killed_with_parent([*command, "--", self.machine.ssh, _for_any_shell(script)]),
                 stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         self._listening = threading.Thread(target=self._listen, name=f"errors-{self.name}", daemon=True)
@@ -131,16 +136,16 @@ class Connection:
 
     def _said(self, word: str) -> str:
         """Return the first line that begins with this word. What a login prints before is left out."""
-        line = bytearray()
+        line, before = bytearray(), ""
         for _ in range(MAX_NOISE):
             try:
                 letter = self._wire.recv(1)  # nothing of what follows may be taken
             except TimeoutError:
-                raise self._refusal("it does not answer") from None
+                raise self._refusal(f"it does not answer{before}") from None
             except OSError:
                 letter = b""
             if not letter:
-                raise self._refusal("it has closed the connection")
+                raise self._refusal(f"it has closed the connection{before}")
             if letter != b"\n":
                 line += letter
                 continue
@@ -149,6 +154,7 @@ class Connection:
                 raise MissingSupport(f"{self.name}: {printable(text.removeprefix(NO).strip())}")
             if text.startswith(word):
                 return text
+            before = f", the last that it printed is: {printable(text.strip())}" if text.strip() else before
             line.clear()
         raise self._refusal("its login prints without end")
 
@@ -158,11 +164,12 @@ class Connection:
         self._wire.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
-        status, said = self._process.poll(), self._last_error()
-        if status == 255:
-            how = f"`{shlex.join(['ssh', *self._file, self.machine.ssh, 'true'])}` must work without a password"
-            return MissingSupport(f"{self.name}: ssh: {said or otherwise}; {how}")
-        return MissingSupport(f"{self.name}: {said or otherwise}")
+        status = self._process.poll()
+        said = "" if status is None else self._last_error()  # before its end a login may have printed anything
+        of_ssh, how = "ssh: " if status == 255 else "", ""
+        if status == 255 or not self.boot_id:
+            how = f"; `{shlex.join(['ssh', *self._file, self.machine.ssh, 'true'])}` must work without a password"
+        return MissingSupport(f"{self.name}: {of_ssh}{said or otherwise}{how}")
 
     def _listen(self) -> None:
         """Read what ssh and the host print to standard error, which need not end."""
@@ -225,6 +232,16 @@ class Connection:
         if status != 0 and self._is_ready and not was_lost:
             return f"{self.name}: {said or 'the connection was cut'}"
         return None
+
+
+def _for_any_shell(script: str) -> str:
+    """Return a command that every login shell hands on to sh: csh takes no lines in quotes, and looks there for ! and
+    \\, as fish does for the latter."""
+    letters = map(chr, script.encode())
+    plain = "".join(
+        one if one.isascii() and (one.isalnum() or one in " /.,:=_-") else f"\\{ord(one):03o}" for one in letters
+    )
+    return f"""sh -c 'eval "$(printf "{plain}")"'"""
 
 
 def same_machine(connections: Sequence[Connection]) -> str | None:
