@@ -10,12 +10,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
 from brobust.dataset import Dataset
 from brobust.errors import BadInput, RunFailed
+from brobust.kernels import sent
 from brobust.scenario import Grid
 from brobust.series import cluster as clusters
 from conftest import BROBUST, Brobust, eventually, json_lines, refused
@@ -128,6 +131,36 @@ def test_workers_measure_what_this_machine_would_and_one_that_dies_loses_no_run(
     assert cluster.address.startswith("tls://")
     for cache in cluster.caches:
         assert [path.name for path in cache.iterdir()] == ["sent"] and len(list((cache / "sent").iterdir())) == 1
+
+
+@pytest.mark.virtual
+def test_a_worker_that_cannot_measure_is_retired_and_costs_no_run(
+    cluster: Cluster, study: Path, tmp_path: Path
+) -> None:
+    """It fails sooner than others measure, so it would take most of the runs."""
+    cluster.caches[1].write_text("")  # no directory, so the kernel cannot be written there
+    command = [BROBUST, "sweep", str(study), "--out", "there", "--cluster", cluster.address, "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and {row["outcome"] for row in json_lines(done.stdout)} == {"ok"}, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("brobust: ")]
+    assert re.match(r"brobust: worker tls://\S+ cannot measure: .*; it is retired, and others measure its runs$", line)
+    assert str(cluster.caches[1]) in line
+    assert len(Dataset.open(tmp_path / "there").finished()) == 24
+
+
+def test_a_worker_that_has_joined_with_another_brobust_does_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distributed.get_worker", lambda: SimpleNamespace(address="tls://10.0.0.2:9"))
+    run = Grid.from_flags({}).runs()[0]
+    with pytest.raises(
+        clusters.Unfit, match=r"^worker tls://10.0.0.2:9 cannot measure: it has brobust .*, the machine"
+    ):
+        clusters._measured_there(run, sent.Packed("", b"", b""), None, "0.0")
+
+
+def test_without_any_worker_that_can_measure_the_series_ends() -> None:
+    client: Any = SimpleNamespace(nthreads=lambda: {"tls://10.0.0.2:9": 1})
+    with pytest.raises(RunFailed, match=r"^--cluster: worker tls://10.0.0.2:9 cannot measure: why; no other worker"):
+        clusters._Workers(client).leave_out(clusters.Unfit("tls://10.0.0.2:9", "why"))
 
 
 @pytest.mark.virtual

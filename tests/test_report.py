@@ -838,6 +838,13 @@ def test_the_json_object_of_a_run_sums_its_flows() -> None:
     assert summary_of(ended)["flow_completions_ms"] == [800.0, None]
 
 
+def test_the_json_objects_of_runs_have_the_same_keys_whatever_was_measured() -> None:
+    undisturbed, contended = _row("bbr", 1.0, 0, 9.0), {**_row("bbr", 0.5, 0, 9.0), "timeslices": 250, "iperf3": "3.12"}
+    failed = {key: value for key, value in _row("bbr", 1.0, 0, None, outcome="failed").items() if value is not None}
+    (keys,) = {tuple(summary_of([row])) for row in (undisturbed, contended, failed)}
+    assert {"timeslices", "completion_ms", "steal_share", "reason"} <= set(keys)
+
+
 def test_the_table_of_runs_of_several_senders_has_the_share_that_each_got() -> None:
     """In the order of the senders, not of the flows, and once what several have."""
     got = {1: 0.25, 2: 1.0, 3: 1.0}

@@ -74,7 +74,11 @@ class GuestDied(RunFailed):
     """A guest's kernel panicked, or its QEMU ended. The request may be repeated with a new guest."""
 
 
-class UnreadableFile(UserWarning):
+class Remark(UserWarning):
+    """Something that the user must know although the command goes on."""
+
+
+class UnreadableFile(Remark):
     """A file of a dataset cannot be read and is left out."""
 
 

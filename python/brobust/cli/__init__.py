@@ -26,7 +26,7 @@ from typer.exceptions import TyperException
 from brobust import SCHEMA_VERSION, interrupts
 from brobust.cli import output
 from brobust.cli.lazy import HostCommand, Later, group_of
-from brobust.errors import BadInput, BrobustError, UnreadableFile, debugging, one_line, printable
+from brobust.errors import BadInput, BrobustError, Remark, debugging, one_line, printable
 from brobust.files import why_not_written
 
 SHOW_WARNING = warnings.showwarning
@@ -113,7 +113,7 @@ def _global(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the `brobust` command."""
     warnings.showwarning = _warn
-    warnings.filterwarnings("default", category=UnreadableFile)  # whatever PYTHONWARNINGS says of warnings of code
+    warnings.filterwarnings("default", category=Remark)  # whatever PYTHONWARNINGS says of warnings of code
     output.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # because a file name need not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
@@ -198,7 +198,7 @@ def _refuse_system(error: OSError) -> int:
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    if issubclass(category, UnreadableFile):
+    if issubclass(category, Remark):
         _refuse(str(message), 0)
     else:
         SHOW_WARNING(message, category, *where, **more)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import ipaddress
+import itertools
 import socket
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -21,7 +23,7 @@ import brobust
 from brobust.backends.base import measured
 from brobust.backends.virtual import VirtualBackend, commands_of
 from brobust.dataset import Measured, failed
-from brobust.errors import BadInput, RunFailed
+from brobust.errors import BadInput, BrobustError, CutShort, MissingSupport, Remark, RunFailed, one_line
 from brobust.kernels import sent
 from brobust.scenario import Run
 from brobust.series.side_by_side import BATCH_SECONDS, Ended
@@ -110,13 +112,33 @@ def _backend() -> VirtualBackend:
 _unpacked = functools.cache(sent.unpacked)
 
 
-def _measured_there(run: Run, kernel: sent.Packed, commands: Commands | None) -> Measured:
-    """Measure a run; a worker calls this. `commands`: what its programs are on the machine that asks."""
-    backend = _backend()
-    backend.sent[run.scenario.kernel] = _unpacked(kernel)
-    if commands is not None:
-        backend.commands[run.scenario.hash] = commands
-    return measured(backend, run)
+class Unfit(BrobustError):
+    """A worker cannot measure this run, nor any other: its disk is full, or it has joined with another brobust."""
+
+    def __init__(self, worker: str, why: str):
+        super().__init__(worker, why)
+        self.worker, self.why = worker, why
+
+    def __str__(self) -> str:
+        return f"worker {self.worker} cannot measure: {self.why}"
+
+
+def _measured_there(run: Run, kernel: sent.Packed, commands: Commands | None, version: str) -> Measured:
+    """Measure a run; a worker calls this. `commands`: what its programs are on the machine that asks. `version`: that
+    of its brobust."""
+    from distributed import get_worker
+
+    try:
+        if version != _version():
+            raise MissingSupport(f"it has brobust {_version()}, the machine that asks {version}; install the same")
+        backend = _backend()
+        backend.sent[run.scenario.kernel] = _unpacked(kernel)
+        if commands is not None:
+            backend.commands[run.scenario.hash] = commands
+        return measured(backend, run)
+    except Exception as error:  # of a run alone it would be in the run's record
+        why = f"{error.what}; {error.remedy}" if isinstance(error, CutShort) else one_line(error)
+        raise Unfit(str(get_worker().address), why) from None
 
 
 def _as_it_is(content: Any) -> Any:
@@ -156,14 +178,16 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
     under_way: dict[Future, tuple[Run, int]] = {}
     # Results are fetched as runs end, beside each other: waiting for one at a time would leave workers without work.
     finished = as_completed(loop=client.loop, with_results=True, raise_errors=False)
-    workers, to_send = _Workers(client), _Sent(client)
+    workers, to_send, version = _Workers(client), _Sent(client), _version()
+    numbers = itertools.count()  # a key that was used before would return what it returned
     ended: list[tuple[Run, Measured]] = []
     last = -BATCH_SECONDS
 
     def submit(run: Run, attempt: int) -> None:
         announce(run.scenario.describe())
         needs = to_send.for_run(run)
-        future = client.submit(_measured_there, run, *needs, key=f"brobust-{run.id}-{attempt}", pure=False)
+        key = f"brobust-{run.id}-{next(numbers)}"
+        future = client.submit(_measured_there, run, *needs, version, key=key, pure=False)
         under_way[future] = run, attempt
         finished.add(future)
 
@@ -182,10 +206,13 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
                 run, attempt = under_way.pop(future)
                 if future.status == "finished":
                     ended.append((run, result))
+                elif isinstance(result[1], Unfit):
+                    workers.leave_out(result[1])
+                    submit(run, attempt)
                 elif attempt < MAX_ATTEMPTS:
                     submit(run, attempt + 1)
                 else:
-                    ended.append((run, failed(run, f"no worker finished it: {result[1]!r}", datetime.now(UTC))))
+                    ended.append((run, failed(run, f"no worker finished it: {_why(result[1])}", datetime.now(UTC))))
                 future.release()
     except GeneratorExit:  # the caller stops reading, perhaps because it cannot write
         raise
@@ -203,6 +230,12 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
             client.cancel(list(under_way), force=True)
 
 
+def _why(error: BaseException) -> str:
+    """Return why a task that had begun did not end, in words."""
+    last = getattr(error, "last_worker", None)  # of dask's KilledWorker
+    return one_line(error) if last is None else f"each died, the last one was {last.address}, whose log may say why"
+
+
 class _Workers:
     """The workers of a cluster, asked for twice a second at most."""
 
@@ -211,6 +244,19 @@ class _Workers:
         self._asked = -ASK_SECONDS
         self._seen = time.monotonic()
         self._threads = 0
+        self._unfit: set[str] = set()
+
+    def leave_out(self, unfit: Unfit) -> None:
+        """Have the scheduler retire a worker, which else would take run after run, since it fails faster than others
+        measure; give up if it is the last one."""
+        self._unfit.add(unfit.worker)
+        if not set(self._client.nthreads()) - self._unfit:
+            raise RunFailed(
+                f"--cluster: {unfit}; no other worker is left; mend that, start workers, then repeat the command: it "
+                "measures the runs that are missing"
+            )
+        warnings.warn(f"{unfit}; it is retired, and others measure its runs", Remark, stacklevel=2)
+        self._client.retire_workers([unfit.worker])
 
     def threads(self) -> int:
         """Return how many threads all workers have together; give up if there have been none for too long, or if the

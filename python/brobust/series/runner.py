@@ -159,10 +159,13 @@ OF_ITS_PACKETS = ("queue_mean_ms", "rtt_p99_ms")
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the object that `--json` prints for a run: the columns in which all flows are the same, and what tables
-    say of them together (analysis/summary.py). Flows of several senders may differ in all that is said of a CPU."""
-    same = {key: value for key, value in rows[0].items() if all(row.get(key) == value for row in rows)}
-    whole = {**same, **frame(list(rows), RUNS).select(of_all_flows()).row(0, named=True)}
+    """Return the object that `--json` prints for a run: the columns in which all flows are the same, null where nothing
+    was measured, and what tables say of them together (analysis/summary.py). Flows of several senders may differ in all
+    that is said of a CPU."""
+    table = frame(list(rows), RUNS)
+    rows = table.to_dicts()
+    same = {key: value for key, value in rows[0].items() if all(row[key] == value for row in rows)}
+    whole = {**same, **table.select(of_all_flows()).row(0, named=True)}
     if whole["outcome"] == "failed":
         whole["throughput_mbps"] = None
     whole["cc"] = "+".join(dict.fromkeys(row["cc"] for row in rows))
