@@ -17,7 +17,7 @@ from brobust.errors import BadInput, RunFailed
 from brobust.kernels import our_files
 from brobust.report import explanation
 from brobust.scenario import Grid, Run
-from brobust.virtual import requests
+from brobust.virtual import programs, requests
 from conftest import BROBUST
 from test_programs import compiled
 
@@ -125,8 +125,39 @@ def test_who_waits_is_one_of_the_two_ends_and_says_nothing_by_default() -> None:
         Grid.from_flags({"programs": {**given["programs"], "waits": "both"}})
 
 
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (
+            "get http://{sender}:{port}/ --for 10m",
+            "invalid value '10m' for '--for <TIME>': give a time of at most 3600s",
+        ),
+        ("get https://{sender}:{port}/", '"https://10.0.0.1:5201/" does not begin with http://'),
+        ("get http://{sender}/ --rate 5", "has no port"),
+        ("get http://{sender}:{port}/ --rate 0", "--rate: 0 is not above 0"),
+        ("fetch http://{sender}:{port}/", "unrecognized subcommand 'fetch'"),
+        ("get", "the following required arguments were not provided: <URL>"),
+    ],
+)
+def test_what_our_client_would_refuse_in_every_run_is_refused_in_one_line(words: str, refusal: str) -> None:
+    with pytest.raises(BadInput, match=r"^programs\.receiver: brobust-client: ") as refused:
+        programs.check_client("programs.receiver", f"brobust-client {words}", 4)
+    assert refusal in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("words", ["{seconds}", "2.5s --patience 500ms --fresh"])
+def test_what_our_client_takes_is_let_pass_and_it_asks_nothing(words: str) -> None:
+    for version in (4, 6):
+        programs.check_client("programs.sender", f"{ASK.replace('{seconds}', words)}", version)
+    programs.check_client("programs.sender", "nginx -g x", 4)
+
+
 @pytest.mark.virtual
 class TestRuns:
+    def test_what_our_client_would_refuse_begins_no_run(self, server: Path) -> None:
+        with pytest.raises(BadInput, match="brobust-client: invalid value '10m' for '--for <TIME>'"):
+            run(server, receiver=ASK.replace("{seconds}", "10m"))
+
     def test_a_server_that_sends_is_asked_and_the_same_run_sends_the_same_packets(self, server: Path) -> None:
         first, again = (run(server, contention={"share": 0.5}) for _ in range(2))
         assert first.runs["packet_hash"].to_list() == again.runs["packet_hash"].to_list()

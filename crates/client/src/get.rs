@@ -24,12 +24,12 @@ pub struct Options {
     /// Requests a second, in the mean
     #[arg(long, default_value_t = 100.0)]
     rate: f64,
-    /// Seconds for which requests are due
-    #[arg(long = "for", default_value_t = 10.0)]
-    seconds: f64,
-    /// Seconds after that until requests that have not ended are given up
-    #[arg(long, default_value_t = 0.9)]
-    patience: f64,
+    /// For how long requests are due, such as 10s; a number is seconds
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = time)]
+    lasts: Duration,
+    /// How long after that requests that have not ended are given up
+    #[arg(long, value_name = "TIME", default_value = "900ms", value_parser = time)]
+    patience: Duration,
     /// Most connections at a time; a request that finds none free waits, and this counts
     #[arg(long, default_value_t = 1000)]
     connections: usize,
@@ -38,16 +38,27 @@ pub struct Options {
     fresh: bool,
 }
 
-pub fn run(options: &Options) -> Result<()> {
-    let seconds = |name: &str, value: f64, most: f64| {
-        ensure!((0.0..=most).contains(&value), "{name}: {value} is not between 0 and {most}");
-        Ok(Duration::from_secs_f64(value))
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
-    let (lasts, patience) =
-        (seconds("--for", options.seconds, 3600.0)?, seconds("--patience", options.patience, 3600.0)?);
+    match number.parse::<f64>() {
+        Ok(number) if (0.0..=3600.0).contains(&(number * unit)) => Ok(Duration::from_secs_f64(number * unit)),
+        _ => Err("give a time of at most 3600s, such as 10s or 500ms".into()),
+    }
+}
+
+/// Returns the server that is to be asked, and what it is sent; refuses options that cannot be meant.
+pub fn checked(options: &Options) -> Result<(SocketAddr, Vec<u8>)> {
     ensure!(options.rate > 0.0 && options.rate <= 1e6, "--rate: {} is not above 0 and at most 1000000", options.rate);
     ensure!((1..=10_000).contains(&options.connections), "--connections: {} is not 1 to 10000", options.connections);
-    let (server, text) = read_url(&options.url, options.fresh)?;
+    read_url(&options.url, options.fresh)
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let (server, text) = checked(options)?;
+    let (lasts, patience) = (options.lasts, options.patience);
     if options.connections > ROOM {
         make_room(options.connections).context("--connections: files for so many")?;
     }
@@ -182,6 +193,16 @@ mod tests {
         let due = due_times(1000.0, Duration::from_secs(20)).unwrap();
         assert!((19_000..21_000).contains(&due.len()), "{}", due.len());
         assert!(due.iter().is_sorted());
+    }
+
+    #[test]
+    fn a_time_has_a_unit_or_is_in_seconds() {
+        for (text, ms) in [("10", 10_000), ("2.5s", 2500), ("500ms", 500), ("0", 0)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "10m", "-1s", "3601", "NaN"] {
+            assert!(time(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod get;
 mod listens;
 mod pool;
 
+use std::iter::once;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -25,12 +26,22 @@ enum Command {
         /// Ports of TCP or UDP, all of which have to listen; by default, any has to
         ports: Vec<u16>,
     },
+    /// Refuse the words after it if the client would, and do nothing: brobust asks this before it begins a series
+    #[command(hide = true)]
+    Check {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Get(options) => get::run(&options),
         Command::Listens { ports } => listens::wait_for(&ports),
+        Command::Check { words } => match Arguments::parse_from(once("brobust-client".into()).chain(words)).command {
+            Command::Get(options) => get::checked(&options).map(drop),
+            _ => Ok(()),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

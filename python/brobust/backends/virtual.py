@@ -75,6 +75,9 @@ def check(scenarios: Sequence[Scenario]) -> None:
             if _is_before(FIRST_WITHOUT_PTRACE, virtual_kernels.find_again(scenario.kernel)):
                 programs.check_ptrace(what)
             commands_of(scenario)
+            for end in ("sender", "receiver"):
+                if (command := getattr(scenario.programs, end)) is not None:
+                    programs.check_client(f"programs.{end}", command, scenario.path.ip_version)
 
 
 def _is_before(series: str, kernel: VirtualKernel) -> bool:

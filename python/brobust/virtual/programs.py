@@ -80,6 +80,22 @@ def commands(sender: str, receiver: str, files: tuple[str, ...], *, watched: boo
     return _commands(sender, receiver, files, watcher, state, os.environ.get("LD_LIBRARY_PATH", ""))
 
 
+@cache
+def check_client(field: str, command: str, ip_version: int) -> None:
+    """Refuse words that our own client would refuse in every run."""
+    first, *words = shlex.split(command)
+    if first != CLIENT.name:
+        return
+    address = "10.0.0.1" if ip_version == 4 else "2001:db8::1"
+    flow = {"receiver": address, "sender": address, "port": "5201", "sender_port": "5201", "seconds": "1", "flow": "0"}
+    for name, value in {**flow, "cc": "cubic"}.items():
+        words = [word.replace(f"{{{name}}}", value) for word in words]
+    done = subprocess.run([CLIENT, "check", *words], capture_output=True, text=True, check=False)
+    if done.returncode:  # clap's first paragraph says what is wrong, the others how the client is used
+        said = " ".join(done.stderr.split("\n\n")[0].split())
+        raise BadInput(f"{field}: {first}: {said.removeprefix('error: ').removeprefix(f'{first}: ')}")
+
+
 def _found(first: str) -> str | None:
     """Return the file of a program: of ours, wherever the package is, or as a shell of root finds it."""
     if first == CLIENT.name:
