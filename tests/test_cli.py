@@ -20,7 +20,7 @@ import pytest
 from typer.main import get_command
 
 import made_up
-from brobust import SCHEMA_VERSION, backends
+from brobust import SCHEMA_VERSION, backends, files
 from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, cc, kernel, main, measuring, output, run
@@ -646,6 +646,13 @@ def test_a_run_has_room_for_what_it_maps(monkeypatch: pytest.MonkeyPatch) -> Non
     memory.check(vm, at_once=1)
     with pytest.raises(MissingSupport, match=r"^ulimit -v: no program may have more than 2 GB of addresses, and one"):
         memory.check(virtual, at_once=1)
+
+
+def test_each_kernel_of_the_runs_at_a_time_has_its_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(files, "allow_timers", asked.append)
+    memory.check(Grid.from_flags({"backend": ["virtual"]}).as_written, at_once=3)
+    assert asked == [6]
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ class Dataset:
                 f"{directory} has schema {schema}, this brobust {brobust.__version__} reads {SCHEMA_VERSION}; it was "
                 f"written by brobust {about.get('brobust')}, which reads it"
             )
+        files.allow_polars("one that reads a dataset")
         without = about.get("without", [])
         return cls(directory, [name for name in OPTIONAL if isinstance(without, list) and name in without])
 
