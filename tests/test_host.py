@@ -128,6 +128,25 @@ def test_root_executes_nothing_that_somebody_could_exchange_with_a_directory_abo
 
 
 @pytest.mark.root
+def test_root_of_a_user_namespace_executes_what_the_hosts_root_has_installed() -> None:
+    """A wheel's kernels in /usr belong to a user without a name there: nobody was told to remove them."""
+    code = """
+import ctypes, os
+from pathlib import Path
+from brobust.host import locks
+libc = ctypes.CDLL(None)
+os.setuid(65533)
+libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: else root has the files of /proc/self
+assert libc.unshare(0x10000000) == 0  # CLONE_NEWUSER
+Path("/proc/self/uid_map").write_text("0 65533 1")
+assert os.geteuid() == 0 and Path("/usr").stat().st_uid == 65534
+locks.refuse_foreign_to_root(Path("/usr/bin"), Path("/usr/bin"), with_way=False)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.root
 def test_what_the_command_makes_as_root_is_roots_alone_whatever_the_umask(tmp_path: Path) -> None:
     code = (
         "import contextlib, sys\nfrom pathlib import Path\nfrom brobust import __main__, files\n"

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,12 +29,13 @@ def private_directory(path: Path, mode: int = 0o755) -> Path:
     return path
 
 
-def refuse_foreign(path: Path) -> None:
-    """Refuse a directory in which another user could put files or links: root acts on what it reads there."""
+def refuse_foreign(path: Path, trusted: Collection[int] = ()) -> None:
+    """Refuse a directory in which another user than the trusted ones could put files or links: root acts on what it
+    reads there."""
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise MissingSupport(f"{path} is not a directory; remove it")
-    if found.st_uid not in (0, os.geteuid()):
+    if found.st_uid not in (0, os.geteuid(), *trusted):
         raise MissingSupport(f"{path} belongs to user {found.st_uid}, who could put anything there; remove it")
     if found.st_mode & 0o022:
         raise MissingSupport(f"{path} may be written by others than its owner; run `chmod go-w {path}`, or remove it")
@@ -42,13 +43,14 @@ def refuse_foreign(path: Path) -> None:
 
 def refuse_foreign_to_root(place: Path, within: Path, *, with_way: bool = True) -> None:
     """As root, refuse a directory whose content is about to be executed if it, or one above it up to `within`, fails
-    `refuse_foreign`. `with_way`: also if another user could put another directory in the place of `within`."""
+    `refuse_foreign`. `with_way`: also if another user could put another directory in the place of `within`. The owner
+    of / may have made it, who could exchange all there is: in a user namespace what the host's root has installed."""
     if os.geteuid() == 0:
         if with_way:
             _refuse_exchangeable(within)
         place, within = place.resolve(), within.resolve()
         for directory in (place, *(above for above in place.parents if above.is_relative_to(within))):
-            refuse_foreign(directory)
+            refuse_foreign(directory, {Path("/").stat().st_uid})
 
 
 def _refuse_exchangeable(path: Path) -> None:
