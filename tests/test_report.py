@@ -683,6 +683,16 @@ def test_settings_of_figures_in_a_strangers_directory_do_not_count(tmp_path: Pat
     assert "matplotlibrc: is a named pipe; give a regular file, or remove it: matplotlib reads it" in done.stderr
 
 
+def test_a_backend_that_matplotlib_does_not_have_is_refused_by_the_name_of_its_variable() -> None:
+    code = "from brobust.report.plot import load_matplotlib; load_matplotlib()"
+    environment = {**os.environ, "MPLBACKEND": "nonsense"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr.endswith(
+        "BadInput: MPLBACKEND: matplotlib has no backend 'nonsense'; files need none: unset it\n"
+    )
+
+
 def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:
     short = runs.filter(pl.col("share") < 1).with_columns(timeslice_ms=1.0, run=pl.col("run") + "-short")
     figure = ThroughputFigure(pl.concat([runs, short]))

@@ -347,6 +347,10 @@ def load_matplotlib() -> Any:
         log.disabled = is_there
         try:
             import matplotlib as mpl
+        except ValueError:
+            if (named := os.environ.get("MPLBACKEND")) is None:
+                raise
+            raise BadInput(f"MPLBACKEND: matplotlib has no backend {named!r}; files need none: unset it") from None
         finally:
             log.disabled = False
         if is_there:
