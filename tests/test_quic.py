@@ -96,6 +96,7 @@ class TestStacks:
             ("quic:quinn", {"cubic", "bbr"}),
             (["brobust", "quic:quiche txtime=on", "quic:s2n-quic"], {"cubic", "bbr"}),
             ("quic:quiche-kept", {"bbr"}),
+            ("quic:s2n-quic-kept", {"bbr"}),
             ("quic:quic-go", {"reno"}),
             (["quic:quinn", "quic:quic-go"], {"reno"}),
         ],

@@ -185,6 +185,7 @@ STACKS |= {
         _kept("noq", ("bbr3",), "noq-proto 1.4.0"),
         _kept("tquic", ("bbr", "bbr3"), "tquic 1.6.0"),
         _kept("ngtcp2", ("bbr",), "ngtcp2-sys 0.2.0"),
+        _kept("s2n-quic", ("bbr",), "s2n-quic-core 0.91.0"),
         replace(
             STACKS["quinn-pacer"],
             name="quinn-rate",
