@@ -280,7 +280,7 @@ def test_a_terminal_does_not_act_on_what_a_strangers_tree_has(monkeypatch: pytes
         out = io.TextIOWrapper(content)
         monkeypatch.setattr(out, "isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
         monkeypatch.setattr(sys, "stdout", out)
-        kernel_patch._show(tmp_path, [change], False, [])
+        kernel_patch._show(tmp_path, [change], False, [], False)
         assert content.getvalue().splitlines()[-1] == line
 
 
