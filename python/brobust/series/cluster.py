@@ -206,13 +206,13 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
                 run, attempt = under_way.pop(future)
                 if future.status == "finished":
                     ended.append((run, result))
-                elif isinstance(result[1], Unfit):
-                    workers.leave_out(result[1])
+                elif isinstance(error := _error(result), Unfit):
+                    workers.leave_out(error)
                     submit(run, attempt)
                 elif attempt < MAX_ATTEMPTS:
                     submit(run, attempt + 1)
                 else:
-                    ended.append((run, failed(run, f"no worker finished it: {_why(result[1])}", datetime.now(UTC))))
+                    ended.append((run, failed(run, f"no worker finished it: {_why(error)}", datetime.now(UTC))))
                 future.release()
     except GeneratorExit:  # the caller stops reading, perhaps because it cannot write
         raise
@@ -228,6 +228,12 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
     finally:
         if client.status not in CLOSED:
             client.cancel(list(under_way), force=True)
+
+
+def _error(result: Any) -> BaseException:
+    """Return why a task did not end: dask gives what `sys.exc_info` returns, and the error alone if its scheduler died."""
+    error: BaseException = result[1] if isinstance(result, tuple) else result
+    return error
 
 
 def _why(error: BaseException) -> str:
