@@ -231,7 +231,7 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
 
 
 def _error(result: Any) -> BaseException:
-    """Return why a task did not end: dask gives what `sys.exc_info` returns, or the error alone if the scheduler died."""
+    """Return why a task did not end. dask tells it as `sys.exc_info` does, but the error alone if its scheduler died."""
     error: BaseException = result[1] if isinstance(result, tuple) else result
     return error
 
