@@ -231,7 +231,7 @@ def measure(client: Client, runs: Sequence[Run], announce: Callable[[str], None]
 
 
 def _error(result: Any) -> BaseException:
-    """Return why a task did not end. dask tells it as `sys.exc_info` does, but the error alone if its scheduler died."""
+    """Return why a task did not end: of what `sys.exc_info` returns, or alone, as dask has it without a scheduler."""
     error: BaseException = result[1] if isinstance(result, tuple) else result
     return error
 
