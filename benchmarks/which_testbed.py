@@ -129,7 +129,7 @@ def ranking(decisions: pl.DataFrame) -> pl.DataFrame:
             tested_on=pl.col("holds").filter(pl.col("claim").is_in(tested)).mean(),
             whole=(pl.col("verdict") == HOLDS).sum(),
         )
-        .sort("chosen_on", *Testbed._fields, descending=[True, False, False, False])
+        .sort("chosen_on", *Testbed._fields, descending=[True, *[False] * len(Testbed._fields)])
         .with_columns(pl.col("chosen_on", "tested_on").round(2))
     )
 
