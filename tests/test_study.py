@@ -131,6 +131,7 @@ def test_the_page_says_how_many_runs_each_paper_takes() -> None:
     assert said[3] == f"{model.grid(model.of_paper('2brobust'), Scale.FULL, 'virtual').size:,}"
 
 
+@pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     """BBR with 90, 40 and 5 Mbit/s at 70, 50 and 25 % of a CPU, a little more at 40 ms; Cubic with 90; n = 3."""
     mbps = {0.7: 90.0, 0.5: 40.0, 0.25: 5.0}
