@@ -628,6 +628,9 @@ def test_the_runs_of_each_backend_have_to_fit_by_themselves(monkeypatch: pytest.
     monkeypatch.setattr(backends, "_module", lambda name: SimpleNamespace(check=lambda these: None))
     backends.check(grid.as_written, jobs=3)
     assert checked == {"virtual": 3, "vm": 1}
+    few = Grid.from_flags({"backend": "virtual", "repeat": 2, "flows": {"cc": "bbr"}, "contention": {"share": 1}})
+    backends.check(few, jobs=64)
+    assert checked["virtual"] == 2
 
 
 def test_only_kernels_in_virtual_time_need_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,8 +265,9 @@ def allow_polars(who: str, tasks: int = 0) -> None:
     allow_tasks(tasks)
 
 
+@functools.cache
 def allow_tasks(needed: int) -> None:
-    """Refuse if so many more threads and processes cannot be started. It is tried: a limit may be the user's, a
+    """Refuse if so many more threads and processes cannot be started. It is tried, once: a limit may be the user's, a
     cgroup's or the machine's, and others' count, too."""
     end, started = threading.Event(), list[threading.Thread]()
     try:

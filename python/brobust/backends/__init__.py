@@ -29,6 +29,8 @@ def check(asked: Grid | Sequence[Scenario], jobs: int | None = None) -> None:
     check_written(asked.as_written if isinstance(asked, Grid) else asked)
     scenarios = asked.scenarios if isinstance(asked, Grid) else asked
     at_once = jobs or len(os.sched_getaffinity(0))
+    if isinstance(asked, Grid):
+        at_once = min(at_once, asked.size)
     of_backends = {name: [s for s in scenarios if s.backend == name] for name in sorted({s.backend for s in scenarios})}
     for name, those in of_backends.items():
         memory.check(those, 1 if name in ALONE else at_once)

@@ -48,9 +48,9 @@ def refuse_foreign_to_root(place: Path, within: Path, *, with_way: bool = True) 
     if os.geteuid() == 0:
         if with_way:
             _refuse_exchangeable(within)
-        place, within = place.resolve(), within.resolve()
+        place, within, trusted = place.resolve(), within.resolve(), {Path("/").stat().st_uid}
         for directory in (place, *(above for above in place.parents if above.is_relative_to(within))):
-            refuse_foreign(directory, {Path("/").stat().st_uid})
+            refuse_foreign(directory, trusted)
 
 
 def _refuse_exchangeable(path: Path) -> None:

@@ -320,8 +320,8 @@ ROWS = (
     Field(
         "contention.phase", TIME, "--phase", CPU,
         "When the first whole period begins: a time after the contention's start, or random for each run and vCPU; "
-        "with several also in (all at once) or out (in turn). On vm the burner takes a time, burner and deadline in "
-        "and out; on lab the burner in and out.",
+        "with several vCPUs also in (all at once) or out (in turn). On vm the burner takes a time, burner and deadline "
+        "take in and out; on lab the burner takes in and out.",
         default="random", or_word="random|in|out", max=MAX_TIME,
         column=FieldColumn("phase", "text", null_without_slices=True),
         axis=Axis("phase", phrase="phase {}", only_contended=True),
@@ -438,7 +438,7 @@ ROWS = (
         "pacing", NAME, "--pacing", SENDER,
         "How TCP paces: kernel (as the sender's does), kept (makes up for absences of the CPU up to 100ms; 'kept "
         "lag=50ms'), linux-4.14 (a timer for each packet) or draft (the IETF's), which give nothing back. On vm "
-        "kernel, and kept if it has that series.",
+        "kernel, and kept if the sender's kernel has that series.",
         default="kernel", words_only_on={"linux-4.14": "virtual", "draft": "virtual"}, instead="kernel or kept",
         column=FieldColumn("pacing", "text"),
         axis=Axis(

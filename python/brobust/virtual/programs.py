@@ -23,6 +23,7 @@ from brobust import quic, units
 from brobust.errors import BadInput, MissingSupport, last_line
 from brobust.files import read
 from brobust.host import libraries
+from brobust.scenario.tables import PLACEHOLDERS
 
 DIRECTORIES = ("bin", "dev", "dev/shm", "etc", "lib", "proc", "root", "sys", "tmp")
 DEVICES = {
@@ -87,8 +88,8 @@ def check_client(field: str, command: str, ip_version: int) -> None:
     if first != CLIENT.name:
         return
     address = "10.0.0.1" if ip_version == 4 else "2001:db8::1"
-    flow = {"receiver": address, "sender": address, "port": "5201", "sender_port": "5201", "seconds": "1", "flow": "0"}
-    for name, value in {**flow, "cc": "cubic"}.items():
+    for name in PLACEHOLDERS:
+        value = address if name in ("receiver", "sender") else "5201" if name.endswith("port") else "1"
         words = [word.replace(f"{{{name}}}", value) for word in words]
     done = subprocess.run([CLIENT, "check", *words], capture_output=True, text=True, check=False)
     if done.returncode:  # clap's first paragraph says what is wrong, the others how the client is used
