@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from brobust.analysis import confidence, summary
-from brobust.analysis.axes import VALUES, axis_phrase, cell_phrase
+from brobust.analysis.axes import VALUES, axis_phrase, cell_phrase, natural
 from brobust.analysis.cells import CELL
 from brobust.analysis.checks import select
 from brobust.analysis.claims import DIFFERS, HOLDS, IN_PART, NOT_MEASURABLE
@@ -248,7 +248,7 @@ def _twins(
         return []
     variable = study.twins[0].variable
     shown = [twin for twin in twinned if twin.variable == variable]
-    claims = list(dict.fromkeys(twin.claim for twin in shown))
+    claims = sorted({twin.claim for twin in shown}, key=natural)
     values = list(dict.fromkeys(twin.value for twin in shown))
     with plot.new_figure(3.2 + 0.62 * len(claims), 1.6 + 0.42 * len(values), grid=False) as canvas:
         axes = canvas.subplots()
