@@ -20,7 +20,7 @@ import pytest
 from typer.main import get_command
 
 import made_up
-from brobust import SCHEMA_VERSION, backends, files
+from brobust import SCHEMA_VERSION, backends, process_limits
 from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, cc, kernel, main, measuring, output, run
@@ -653,7 +653,7 @@ def test_a_run_has_room_for_what_it_maps(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_each_kernel_of_the_runs_at_a_time_has_its_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(files, "allow_timers", asked.append)
+    monkeypatch.setattr(process_limits, "allow_timers", asked.append)
     memory.check(Grid.from_flags({"backend": ["virtual"]}).as_written, at_once=3)
     assert asked == [6]
 

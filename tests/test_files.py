@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from brobust import files
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput
 from brobust.host import cache
 
 
@@ -160,50 +159,6 @@ def test_a_directory_or_a_loop_of_links_in_place_of_a_file_is_refused(tmp_path: 
     ):
         with pytest.raises(BadInput, match=why):
             files.read_toml(file)
-
-
-@pytest.mark.parametrize(
-    ("limit", "call", "said"),
-    [
-        ("--sigpending=10000", "files.allow_timers(3)", "allowed"),
-        ("--sigpending=3", "files.allow_timers(10000)", "ulimit -i: no more than 3 signals may wait, "),
-        (
-            "--data=400000000",
-            "files.allow_polars('one')",
-            "ulimit -d: no program may have more than 400 MB of data",
-        ),
-        (
-            "--as=1000000000",
-            "files.allow_polars('one')",
-            "ulimit -v: no program may have more than 1 GB of add",
-        ),
-    ],
-)
-def test_what_a_limit_of_a_process_forbids_is_refused_beforehand(limit: str, call: str, said: str) -> None:
-    """Without a timer a kernel sent other packets and said nothing; `brobust plot` with 1 GB of addresses hung."""
-    program = f"from brobust import files, errors\ntry:\n    {call}\n    print('allowed')\n"
-    program += "except errors.MissingSupport as refused:\n    print(refused)\n"
-    done = subprocess.run(["prlimit", limit, sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(said), done.stdout
-
-
-def test_who_may_start_too_few_threads_is_told_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 11, a run was measured and never ended. It is tried once: loops of brobust.run start no threads for it."""
-    files.allow_tasks.cache_clear()
-    before, start = threading.active_count(), threading.Thread.start
-
-    def limited(thread: threading.Thread) -> None:
-        if threading.active_count() - before >= 11:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(MissingSupport, match=r"^no more than 11 threads and .*, and up to 24 are needed; .* ulimit -u"):
-        files.allow_tasks(24)
-    assert threading.active_count() == before
-    files.allow_tasks(11)
-    monkeypatch.delattr(threading, "Thread")
-    files.allow_tasks(11)
 
 
 def test_a_limit_on_files_is_said_and_the_file_before_stays(tmp_path: Path) -> None:

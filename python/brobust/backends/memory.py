@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from brobust import files, units
+from brobust import process_limits, units
 from brobust.errors import BadInput
 from brobust.scenario import Scenario
 
@@ -58,11 +58,11 @@ def check(scenarios: Sequence[Scenario], at_once: int) -> None:
     largest = max(scenarios, key=needed)
     if largest.backend == "virtual":
         most = at_once * max(map(kernels, scenarios))
-        files.allow_file_of(BYTES_OF_ADDRESSES, "the file that is a kernel's memory")
-        files.allow_data(BYTES_OF_ADDRESSES, "a kernel")
-        files.allow_open_files(OPEN_FILES + most * OPEN_FILES_OF_KERNEL)
-        files.allow_timers(most)  # a kernel without its timer runs, and sends other packets
-        files.allow_polars("one that measures", most + at_once)
+        process_limits.allow_file_of(BYTES_OF_ADDRESSES, "the file that is a kernel's memory")
+        process_limits.allow_data(BYTES_OF_ADDRESSES, "a kernel")
+        process_limits.allow_open_files(OPEN_FILES + most * OPEN_FILES_OF_KERNEL)
+        process_limits.allow_timers(most)  # a kernel without its timer runs, and sends other packets
+        process_limits.allow_polars("one that measures", most + at_once)
     wanted, free = at_once * needed(largest), available()
     if wanted > free:
         beside = f", {at_once} of them at once" if at_once > 1 else ""

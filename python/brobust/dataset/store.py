@@ -15,7 +15,7 @@ from typing import Any
 import tomli_w
 
 import brobust
-from brobust import SCHEMA_VERSION, files, interrupts
+from brobust import SCHEMA_VERSION, files, interrupts, process_limits
 from brobust.dataset import parts
 from brobust.dataset.columns import TABLES, Column, Rows, columns_of, frame
 from brobust.dataset.parts import PART, Part
@@ -172,7 +172,7 @@ class Dataset:
                 f"{directory} has schema {schema}, this brobust {brobust.__version__} reads {SCHEMA_VERSION}; it was "
                 f"written by brobust {about.get('brobust')}, which reads it"
             )
-        files.allow_polars("one that reads a dataset")
+        process_limits.allow_polars("one that reads a dataset")
         without = about.get("without", [])
         return cls(directory, [name for name in OPTIONAL if isinstance(without, list) and name in without])
 
