@@ -26,7 +26,7 @@ from brobust.errors import BrobustError
 from brobust.report.plot import styles
 
 PAGE_BYTES = 10_000_000
-SEEDS = 3
+SEEDS = 5
 CURL, GET = "curl -sS -f -o /dev/null", "http://{sender}:{port}"
 # ssh wants keys that nobody else can read, and sshd a directory of its own.
 SECRETS = "umask 077; /bin/mkdir -p /run/sshd; /bin/cat {key} > /tmp/key; exec"

@@ -9,10 +9,12 @@ is the median of the rounds with the minimum and the maximum. Round r draws its 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import platform
 import resource
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import servers
 import spread
 
 from brobust import _core
@@ -141,6 +144,20 @@ def programs() -> Question:
     iperf3 = {"sender": "iperf3 -c {receiver} -p {port} -t {seconds}", "receiver": "iperf3 -s -1 -p {port}"}
     cases["iperf3, 100 Mbit/s"] = flows([{"cc": "cubic"}], "5s", "100mbit", programs=iperf3)
     goals = {"quinn, 100 Mbit/s": "wall <= 0.5", "quic-go, 100 Mbit/s": "wall <= 1.0"}
+    if shutil.which("nginx"):
+        served = Path(tempfile.mkdtemp(prefix="brobust-speed-"))
+        atexit.register(shutil.rmtree, served)
+        servers.prepare(served)
+        for row, sendfile in (("nginx, sendfile", "on"), ("nginx, no sendfile", "off")):
+            config = served / f"nginx-{sendfile}.conf"
+            config.write_text((served / "nginx.conf").read_text().replace("sendfile on", f"sendfile {sendfile}"))
+            page = f"http://{{sender}}:{{port}}{served}/page?[1-20]"
+            nginx = {
+                "sender": f"nginx -c {config}", "receiver": f"curl -sS -f -o /dev/null {page}", "waits": "sender",
+                "files": [str(config), str(served / "page")],
+            }  # fmt: skip
+            cases[f"{row}, 100 Mbit/s"] = flows([{"cc": "cubic"}], "5s", "100mbit", programs=nginx)
+        goals["nginx, sendfile, 100 Mbit/s"] = "wall <= 0.1"
     return Question("Wall time of a virtual second of programs, all on one CPU", cases, goals)
 
 
