@@ -17,8 +17,8 @@ Other kinds: `machines` (reports that were sent: docs/data/machines, scripts/add
 `checks`), `rows` (a sheet as it is: `columns = { share = "CPU" }` says which columns, and their headings, of which the
 first `words` are not numbers; with `numbers = true` the others have three digits in all), `number` (of one cell; with
 `nth = 2` the second one that stands in it), `claims` and `papers` (the tables of docs/reproduction.md and
-docs/reproduction/numbers.md, or with `score = true` only their scores; `claims` with `own = true`: the verdicts of
-those that are no paper's, by study).
+docs/reproduction/numbers.md, or with `score = true` only their scores; `claims` with `own = true`: those that are no
+paper's, of docs/reproduction/own.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import math
 import os
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,32 +202,43 @@ def _decided(mine: Sequence[Row], verdict: str) -> str:
 
 
 def claims(table: dict[str, Any], data: Path, page: Path) -> str:
-    """Return a table of the claims of each paper; with `own`, how many of our own hold, study by study; with `score`,
-    how many of all."""
+    """Return a table of the claims of each paper; with `own`, of each study of ours; with `score`, how many of all
+    hold."""
     every = list(judged(table, data))
     named = _named_claims(every)
-    papers = [one for one in every if one.study in table["papers"]]
-    blocks = [f"**{len(papers)} claims of {len(table['papers'])} papers:** {_score(papers)}"]
-    own = [one for one in every if one.study not in table["papers"]]
-    if own:
-        blocks.append(f"**{len(own)} of our own:** {_score(own)}")
+    papers, own = ([one for one in every if (one.study in table["papers"]) == of] for of in (True, False))
     if table.get("score"):
+        blocks = [f"**{len(papers)} claims of {len(table['papers'])} papers:** {_score(papers)}"]
+        if own:
+            blocks.append(f"**{len(own)} of our own:** {_score(own, decided=False)}")
         return "\n\n".join(blocks)
+    shown = own if table.get("own") else papers
+    headings = ["claim", "what it says", "verdict", "decided by", "runs of a cell, with", "what was measured"]
     if table.get("own"):
-        return _own(table, own, named, data, page)
+        headings.remove("decided by")  # what a paper does not give decides; ours say all
     blocks = []
-    for study in dict.fromkeys(one.study for one in papers):
-        mine = [one for one in papers if one.study == study]
+    for study in dict.fromkeys(one.study for one in shown):
+        mine = [one for one in shown if one.study == study]
+        if table.get("own"):
+            mine.sort(key=_in_order)
         title, where = table["titles"][study].split("|")
-        usual = Counter(with_it for one in mine if any(with_it := _with(one.row))).most_common(1)[0][0]
+        details = os.path.relpath(data.parent / where, page.parent)
+        said_of = [_with(one.row) for one in mine]
+        usual = max(said_of, key=lambda with_it: any(with_it) * said_of.count(with_it))
         said = ", ".join(filter(None, usual))
-        blocks.append(f"## {title}\n\n{_score(mine)} [Details]({where}). Where nothing else is said, with: {said}.")
-        rows = [
-            [named[one.study, one.claim], one.words, _shown(one), one.decided, _runs(one.row, usual),
-             _link(data, page, one.data)]
-            for one in mine
-        ]  # fmt: skip
-        headings = ["claim", "what it says", "verdict", "decided by", "runs of a cell, with", "what was measured"]
+        score = _score(mine, decided=not table.get("own"))
+        blocks.append(f"## {title}\n\n{score} [Details]({details}). Where nothing else is said, with: {said}.")
+        rows = []
+        for one in mine:
+            row = {
+                "claim": named[one.study, one.claim],
+                "what it says": one.words,
+                "verdict": _shown(one),
+                "decided by": one.decided,
+                "runs of a cell, with": _runs(one.row, usual),
+                "what was measured": _link(data, page, one.data),
+            }
+            rows.append([row[heading] for heading in headings])
         blocks.append(_markdown(headings, rows, len(headings)))
     return "\n\n".join(blocks)
 
@@ -246,23 +256,6 @@ def _named_claims(every: Sequence[Judged]) -> dict[tuple[str, str], str]:
     return named
 
 
-def _own(
-    table: dict[str, Any], own: Sequence[Judged], named: dict[tuple[str, str], str], data: Path, page: Path
-) -> str:
-    """Return a row for each study of ours: links to what its claims say and what was measured, and their verdicts."""
-    shown = []
-    for study in dict.fromkeys(one.study for one in own):
-        mine = sorted((one for one in own if one.study == study), key=_in_order)
-        title, where = table["titles"][study].split("|")
-        sheets = ", ".join(
-            _link(data, page, name, name.removeprefix(f"{study}-")) for name in dict.fromkeys(one.data for one in mine)
-        )
-        of = [[named[study, one.claim] for one in mine if one.verdict == verdict] for verdict in VERDICTS]
-        shown.append([f"[{title}]({where})", sheets, *(", ".join(claims) or "none" for claims in of)])
-    headings = ["study", "what each claim says, and what was measured", *VERDICTS]
-    return _markdown(headings, shown, len(headings))
-
-
 def _in_order(one: Judged) -> list[Any]:
     """Return what puts S2 before S10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", one.claim)]
@@ -273,13 +266,14 @@ def _shown(one: Judged) -> str:
     return f"**{one.verdict}**{basis}" + (f": {one.parts}" if one.parts else "")
 
 
-def _score(every: Sequence[Judged]) -> str:
+def _score(every: Sequence[Judged], decided: bool = True) -> str:
+    """Return how many hold, and how many do not; `decided`: of these also, how many hold with some value of what their
+    paper does not give."""
     of = {verdict: [one for one in every if one.verdict == verdict] for verdict in VERDICTS}
-    decided = {verdict: sum(one.can_hold for one in found) for verdict, found in of.items()}
     words = [f"{len(of[HOLDS])} hold"]
     for verdict, name in ((IN_PART, "hold in part"), (DIFFERS, "differ")):
-        found = len(of[verdict])
-        shown = f" ({decided[verdict]} decided, {found - decided[verdict]} undecided)" if found else ""
+        found, can_hold = len(of[verdict]), sum(one.can_hold for one in of[verdict])
+        shown = f" ({can_hold} decided, {found - can_hold} undecided)" if found and decided else ""
         words.append(f"{found} {name}{shown}")
     return ", ".join([*words, f"{len(of[NOT_MEASURABLE])} not measurable"]) + "."
 

@@ -360,7 +360,7 @@ def test_a_claim_opens_at_its_verdict(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         main(["docs", "R99"])
     assert (ended.value.code, capsys.readouterr().err) == (
-        2, "brobust: 'R99' is no claim of a study; `brobust docs reproduction` has all of them\n",
+        2, "brobust: 'R99' is no claim of a study; `brobust docs reproduction` leads to all of them\n",
     )  # fmt: skip
 
 

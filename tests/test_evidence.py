@@ -247,7 +247,7 @@ def test_the_claims_of_a_study_need_not_stand_together(tmp_path: Path) -> None:
 
 def test_a_claim_has_an_anchor_of_its_own_and_its_row_says_only_what_is_unusual_in_its_study(tmp_path: Path) -> None:
     (tmp_path / "claims.csv").write_text("study,claim,words,of\ns,P1,a,\ns,P2,b,\ns,P3,c,\n")
-    columns = "claim,text,verdict,basis,parts_that_hold,parts_that_do_not,schedule,buffer,pacing,kernel,runs\n"
+    columns = "claim,text,verdict,basis,parts_that_hold,parts_that_do_not,schedule,buffer,pacing,kernel,runs,n\n"
     for name, rows in (
         ("d", "P1,a,holds,,,,exact,1 BDP,kernel,6.12,3\nP2,b,differs,,,,exact,1 BDP,kernel,6.12,3\n"
               "P3,c,holds,,,,exact,4 BDP,fq,6.12,3\n"),
@@ -261,8 +261,11 @@ def test_a_claim_has_an_anchor_of_its_own_and_its_row_says_only_what_is_unusual_
     rows_of_paper = evidence_tables.made(table, tmp_path, tmp_path / "page.md").splitlines()
     assert rows_of_paper[2].endswith("with: exact, 1 BDP, paced by kernel, 6.12.")
     assert rows_of_paper[-1].startswith('| <a id="p3"></a>P3 | c | **holds** | | 3; 4 BDP; paced by fq | ')
-    ours = evidence_tables.made({**table, "own": True}, tmp_path, tmp_path / "page.md").splitlines()[-1]
-    assert '| <a id="p9"></a>P9, <a id="p10"></a>P10 | none | <a id="ours-p1"></a>P1 | none |' in ours
+    ours = evidence_tables.made({**table, "own": True}, tmp_path, tmp_path / "page.md").splitlines()
+    assert ours[2].startswith("2 hold, 0 hold in part, 1 differ, 0 not measurable. ")
+    assert [row.partition(" | **")[0] for row in ours[-3:]] == [
+        '| <a id="ours-p1"></a>P1 | z', '| <a id="p9"></a>P9 | y', '| <a id="p10"></a>P10 | x',
+    ]  # fmt: skip
 
 
 def test_a_claim_without_a_verdict_and_a_table_without_a_page_are_found(copied: Path) -> None:

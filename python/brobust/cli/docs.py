@@ -34,7 +34,7 @@ def docs(
 
 
 def _place(page: str) -> tuple[Path, str]:
-    """Return the file of a page; of a claim that of all claims, with its anchor there (scripts/evidence_tables.py)."""
+    """Return the file of a page; of a claim that with its row, and its anchor there (scripts/evidence_tables.py)."""
     directory, ending = (SITE, ".html") if SITE.is_dir() else (CHECKOUT, ".md")
     places = [file for depth in ("*", "reproduction/*") for file in sorted(directory.glob(f"{depth}{ending}"))]
     pages = {str(file.relative_to(directory).with_suffix("")): file for file in places if file.stem != "404"}
@@ -44,9 +44,10 @@ def _place(page: str) -> tuple[Path, str]:
         raise MissingSupport("this installation has no documentation; in a checkout `make docs` builds it")
     claim = page.lower()
     if "reproduction" in pages and page not in pages and re.fullmatch(r"([a-z]+-)?[a-z]\d+(-[a-z]+)?", claim):
-        if f'<a id="{claim}">' in pages["reproduction"].read_text():
-            return pages["reproduction"], f"#{claim}"
-        raise BadInput(f"{page!r} is no claim of a study; `brobust docs reproduction` has all of them")
+        for of_claims in ("reproduction", "reproduction/own"):
+            if f'<a id="{claim}">' in pages[of_claims].read_text():
+                return pages[of_claims], f"#{claim}"
+        raise BadInput(f"{page!r} is no claim of a study; `brobust docs reproduction` leads to all of them")
     if page not in pages:
         near = meant(page, pages)
         known = f"did you mean {near}?" if near else f"the pages are {', '.join(sorted(pages))}"
