@@ -122,7 +122,7 @@ class Judged:
 def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
     """Yield every claim with its verdict: that of the first of its study's data which has one, also with each value of
     what a paper does not give. A paper's claims are those of docs/data/claims.csv, which has few words for each; our
-    own are those that were decided."""
+    own are those that were decided, where it has words for those that need their study beside them."""
     listed = _listed(data)
     for study, names in table["data"].items():
         found = _verdicts(data, names)
@@ -130,8 +130,14 @@ def judged(table: dict[str, Any], data: Path) -> Iterator[Judged]:
         for name in names:
             for row in read(data, name, "twins.csv"):
                 tried.setdefault((row["claim"], row["variable"], row["value"]), row)
-        own = [{"study": study, "claim": claim, "words": row["text"], "of": ""} for claim, (_, row) in found.items()]
-        for one in listed.get(study, own):
+        of_study = listed.get(study, [])
+        if study not in table["papers"]:
+            words = {one["claim"]: one["words"] for one in of_study}
+            of_study = [
+                {"study": study, "claim": claim, "words": words.get(claim, row["text"]), "of": ""}
+                for claim, (_, row) in found.items()
+            ]
+        for one in of_study:
             if found.keys() >= set(_decided_as(one)):
                 yield _judged(one, found, list(tried.values()))
 

@@ -241,12 +241,12 @@ def test_the_claims_of_a_study_need_not_stand_together(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/provenance.json").write_text("{}")
     (tmp_path / "d/verdicts.csv").write_text("claim,text,verdict,parts_that_hold\nR1,a,holds,\nR2,b,differs,\n")
-    assert [one.claim for one in evidence_tables.judged({"data": {"s": ["d"]}}, tmp_path)] == ["R1", "R2"]
+    assert [one.claim for one in evidence_tables.judged({"papers": ["s", "t"], "data": {"s": ["d"]}}, tmp_path)] == ["R1", "R2"]
     assert list(evidence_tables.undecided({"data": {"s": ["d"]}}, tmp_path)) == [("t", "T1")]
 
 
 def test_a_claim_has_an_anchor_of_its_own_and_its_row_says_only_what_is_unusual_in_its_study(tmp_path: Path) -> None:
-    (tmp_path / "claims.csv").write_text("study,claim,words,of\ns,P1,a,\ns,P2,b,\ns,P3,c,\n")
+    (tmp_path / "claims.csv").write_text("study,claim,words,of\ns,P1,a,\ns,P2,b,\ns,P3,c,\nours,P9,yes,\n")
     columns = "claim,text,verdict,basis,parts_that_hold,parts_that_do_not,schedule,buffer,pacing,kernel,runs,n\n"
     for name, rows in (
         ("d", "P1,a,holds,,,,exact,1 BDP,kernel,6.12,3\nP2,b,differs,,,,exact,1 BDP,kernel,6.12,3\n"
@@ -264,7 +264,7 @@ def test_a_claim_has_an_anchor_of_its_own_and_its_row_says_only_what_is_unusual_
     ours = evidence_tables.made({**table, "own": True}, tmp_path, tmp_path / "page.md").splitlines()
     assert ours[2].startswith("2 hold, 0 hold in part, 1 differ, 0 not measurable. ")
     assert [row.partition(" | **")[0] for row in ours[-3:]] == [
-        '| <a id="ours-p1"></a>P1 | z', '| <a id="p9"></a>P9 | y', '| <a id="p10"></a>P10 | x',
+        '| <a id="ours-p1"></a>P1 | z', '| <a id="p9"></a>P9 | yes', '| <a id="p10"></a>P10 | x',
     ]  # fmt: skip
 
 
