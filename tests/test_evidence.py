@@ -232,7 +232,7 @@ def test_of_two_answers_to_what_decides_a_claim_the_first_data_s_counts(tmp_path
         (tmp_path / name / "verdicts.csv").write_text("claim,text,verdict,parts_that_hold\nR1,it collapses,differs,\n")
         with (tmp_path / name / "twins.csv").open("a") as file:
             file.write("claim,variable,value,verdict\n" * (file.tell() == 0) + f"R1,schedule,{schedule},{verdict}\n")
-    [one] = evidence_tables.judged({"data": {"s": ["many", "few"]}}, tmp_path)
+    [one] = evidence_tables.judged({"papers": ["s"], "data": {"s": ["many", "few"]}}, tmp_path)
     assert one.decided == "schedule: holds with idle"
 
 
@@ -241,8 +241,9 @@ def test_the_claims_of_a_study_need_not_stand_together(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/provenance.json").write_text("{}")
     (tmp_path / "d/verdicts.csv").write_text("claim,text,verdict,parts_that_hold\nR1,a,holds,\nR2,b,differs,\n")
-    assert [one.claim for one in evidence_tables.judged({"papers": ["s", "t"], "data": {"s": ["d"]}}, tmp_path)] == ["R1", "R2"]
-    assert list(evidence_tables.undecided({"data": {"s": ["d"]}}, tmp_path)) == [("t", "T1")]
+    table: dict[str, Any] = {"papers": ["s", "t"], "data": {"s": ["d"]}}
+    assert [one.claim for one in evidence_tables.judged(table, tmp_path)] == ["R1", "R2"]
+    assert list(evidence_tables.undecided(table, tmp_path)) == [("t", "T1")]
 
 
 def test_a_claim_has_an_anchor_of_its_own_and_its_row_says_only_what_is_unusual_in_its_study(tmp_path: Path) -> None:
