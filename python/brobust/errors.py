@@ -1,7 +1,5 @@
 """The errors a user sees: one line each, exit status 2, never a traceback."""
 
-from __future__ import annotations
-
 import os
 import re
 import unicodedata

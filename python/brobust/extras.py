@@ -3,8 +3,6 @@
 The packages it brings are imported only after `require`, so one that is absent is refused before anything is measured.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

@@ -3,8 +3,6 @@
 The modules that a run needs before it is measured take `pl` from here. All others import polars as usual.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """Refuse what the limits of this process (ulimit, cgroups) forbid: a run would hang, abort or send other packets."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """How far virtual time and real time (VMs, or the hosts of lab) agree, from runs of the same cells on both."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

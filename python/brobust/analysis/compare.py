@@ -1,7 +1,5 @@
 """Two datasets cell by cell: a kernel before and after an upgrade, a control before and after a patch."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """When the packets of a run left, and why some left late: data in, data out. report/capture.py puts it into words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ that a cause leaves (`signs`). If no run was measured without each of the causes
 leave it open: the data of one run cannot say which of two things at once it needs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -15,8 +15,6 @@ the buffer in flight. What is lost at random before the bottleneck takes nothing
 the oracle has at most two BDP in flight: BBR's own cwnd, and the bound that a maintainer of the stack would ask for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from brobust import units

@@ -3,8 +3,6 @@
 A backend is imported only when it is needed: runs in virtual time need neither QEMU nor root, nor any host but this.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator, Sequence

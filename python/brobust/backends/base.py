@@ -1,8 +1,6 @@
 """The interface of a backend, which measures runs. Only who needs what one backend alone has, such as recorded calls
 or a debugger, asks which one it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType

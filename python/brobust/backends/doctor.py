@@ -1,7 +1,5 @@
 """Check what this machine can do, one thing after the other, and say how to get what it lacks."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Estimate how much memory a run needs for its kernels and its tables, and refuse one that does not fit beforehand."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the backends that measure in real time have in common: calibration, and the rows of a run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 What only one backend has is described with the field (scenario/fields.py); here is what takes more than that to say.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -3,8 +3,6 @@
 `brb_bbq:alpha=5ms:beta=1%` means brb_bbq with two of its parameters set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from brobust import _core, files

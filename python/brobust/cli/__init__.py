@@ -8,8 +8,6 @@ A command's file is imported when the command is called, and imports polars, ric
 that use them, so `brobust --help` answers at once.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import re

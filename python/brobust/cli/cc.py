@@ -3,8 +3,6 @@
 What changes the running kernel is done by the program for operators (crates/command/src/cc).
 """
 
-from __future__ import annotations
-
 from brobust.cli import cc_module, conformance
 from brobust.cli.lazy import HostCommand, group
 

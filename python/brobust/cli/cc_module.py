@@ -1,7 +1,5 @@
 """The command `brobust cc module`: our congestion controls as kernel modules, for kernels without struct_ops or BTF."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

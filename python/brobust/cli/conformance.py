@@ -1,7 +1,5 @@
 """The commands `brobust cc compare`, `replay` and `shadow`: verify our congestion controls on this machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`brobust docs`: open the documentation of this installation, or say where it is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command `brobust doctor`: what this machine can do, and removing what a killed run left behind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

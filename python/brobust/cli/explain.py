@@ -1,7 +1,5 @@
 """The command `brobust explain`: what limits a flow of a run, in about five sentences."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Annotated

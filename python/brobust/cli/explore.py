@@ -1,7 +1,5 @@
 """The command `brobust explore`: a page in which each move of a slider is a run in virtual time."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Annotated

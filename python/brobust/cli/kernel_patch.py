@@ -1,7 +1,5 @@
 """The command `brobust kernel patch`: add a repair of BBR to a kernel tree."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence

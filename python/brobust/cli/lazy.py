@@ -1,7 +1,5 @@
 """Import a command when it is called, and format help as plain text."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

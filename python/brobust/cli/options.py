@@ -1,7 +1,5 @@
 """Options that several commands have: those of scenario fields, made from their descriptions; values with a unit."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar

@@ -1,7 +1,5 @@
 """Standard output, which may be a full disk; and a page beside it, on a desktop."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """The command `brobust quic`: build and list QUIC stacks as senders in virtual time."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Annotated

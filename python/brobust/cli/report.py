@@ -1,7 +1,5 @@
 """The command `brobust report`: a reproduction as one HTML file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The command `brobust trace`: a run or a recording as a timeline for Perfetto."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

@@ -3,8 +3,6 @@
 The program for operators does the work (crates/command). On a terminal its sweeps are shown here, as a table.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ A BPF program in a VM, or the module in a virtual kernel, records the calls (cc/
 same C compiled for this machine (crates/cc), and a single differing bit counts as a difference.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The cases in which controls are compared: paths, losses, contention and applications, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Each case runs twice with the same scenario and seed, once with each control. Pa
 changes are then the same to the nanosecond and to the random draw, so only the controls can make a packet differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

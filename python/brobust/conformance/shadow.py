@@ -5,8 +5,6 @@ a snapshot of the same socket. This tests equality with the timing of a real mac
 `packets` tests it packet by packet in virtual time.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

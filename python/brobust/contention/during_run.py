@@ -1,7 +1,5 @@
 """Contention for the testbed's sender during a run, and what its vCPU threads got, as columns of the run's record."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -3,8 +3,6 @@
 A thread that a driver had promised timeslices is judged in crates/contention (verify.rs), with the same tolerance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from brobust import _core, units

@@ -3,8 +3,6 @@
 Throughput is counted at the receiver. Retransmits and RTT are the sender's.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """What was recorded on a host that carries load: its threads (`brobust contend record`), its sockets (`brobust watch
 --record`). For a replay, brobust.contention reads the off-times of threads."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

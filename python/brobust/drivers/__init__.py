@@ -3,8 +3,6 @@
 Each driver is one class in one file of this package, which is found by being there. base.py says what it has to be.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator

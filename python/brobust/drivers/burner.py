@@ -1,7 +1,5 @@
 """Driver `burner`: a real-time thread on each thread's CPU occupies it in the off-times."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Driver `competitor`: busy processes beside each thread on its CPU. The host's scheduler decides who runs when."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from brobust.drivers.base import Driver

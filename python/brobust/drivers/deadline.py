@@ -1,7 +1,5 @@
 """Driver `deadline`: SCHED_DEADLINE gives each thread so much CPU in every period."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

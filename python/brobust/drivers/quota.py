@@ -1,7 +1,5 @@
 """Driver `quota`: a cgroup with bandwidth control for each thread, which is what clouds sell as a part of a CPU."""
 
-from __future__ import annotations
-
 from brobust.drivers.base import Driver
 
 

@@ -1,7 +1,5 @@
 """Driver `replay`: the burner at recorded off-times. It ends with the recording."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

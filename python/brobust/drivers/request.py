@@ -1,7 +1,5 @@
 """What a driver has to know of a request for contention. A scenario's Contention is one; it lies above this room."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

@@ -1,7 +1,5 @@
 """When a CPU may run, as crates/timeline reads it: for the simulation of virtual time and for drivers in Rust."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What the page asks for. Each answer is a series of objects, which the page shows as they come."""
 
-from __future__ import annotations
-
 import base64
 import threading
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@
 command is in docs/data/evidence.toml).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib import resources

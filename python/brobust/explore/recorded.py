@@ -1,7 +1,5 @@
 """What the page shows of a recording of sockets (`brobust watch --record`)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -5,8 +5,6 @@ there (DNS rebinding), so a request must have the server's own address as its Ho
 which the page's address has and no other page can read. Answers may not be framed, read or cached by others.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import secrets

@@ -1,7 +1,5 @@
 """The directory in which brobust keeps what it has fetched and built."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

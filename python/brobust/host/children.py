@@ -1,7 +1,5 @@
 """Start programs that end with the process that started them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 Anything else on a vCPU's CPU would be contention that the scenario does not request.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Find the libraries of a program as the dynamic linker would, by reading: nothing of the program is executed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

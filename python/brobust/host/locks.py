@@ -1,7 +1,5 @@
 """Lock files, so that one process at a time does something, and directories in which nobody else can write."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

@@ -1,8 +1,6 @@
 """What a reader of measurements must know about a machine, as a file that can be sent to strangers: hardware, kernel
 and versions, and nothing that names the machine, its owner or its network."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

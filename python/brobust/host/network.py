@@ -4,8 +4,6 @@ The namespace keeps the host's addresses, routes and firewall out of the experim
 disappear with it.
 """
 
-from __future__ import annotations
-
 import subprocess
 
 from brobust.errors import MissingSupport, last_line

@@ -1,7 +1,5 @@
 """Find programs of this host."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

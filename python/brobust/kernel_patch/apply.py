@@ -4,8 +4,6 @@ Coccinelle works on a copy, the copy is compiled, and only then are the tree's f
 before that leaves the tree unchanged.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

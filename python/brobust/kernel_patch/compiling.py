@@ -1,7 +1,5 @@
 """Compile repaired files as modules outside their kernel tree, so that a trial does not change the tree."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

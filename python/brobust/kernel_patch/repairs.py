@@ -1,7 +1,5 @@
 """The repair `robust` of kernel trees (kernel/patches/robust): the versions of BBR, and what it changes in each."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ NUMBER-message is the message; 0-message is the cover letter's. Virtual kernels 
 (kernels/our_files.py).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

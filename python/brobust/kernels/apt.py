@@ -1,8 +1,6 @@
 """Ask apt for Debian's packages of kernels: those that the host's own lists offer, and Debian's backports, which have
 newer ones. Nothing is installed, and the host's lists stay as they are."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

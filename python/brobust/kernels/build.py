@@ -5,8 +5,6 @@ source, our files, the tick or the compiler. Two builds from the same files give
 any machine: the kernel's build string is part of the seed of its random number generator.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -5,8 +5,6 @@ executable itself if the kernel was built with CONFIG_PVH, as Debian's are. Sour
 (the header), include/xen/interface/elfnote.h (the note).
 """
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import struct

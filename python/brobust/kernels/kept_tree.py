@@ -5,8 +5,6 @@ copies those, and make compiles what depends on them. The executable is the same
 build. A tree whose build was interrupted is not used again: half an object may be left there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

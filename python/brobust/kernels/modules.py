@@ -4,8 +4,6 @@ A control is built from its only source (cc/controls) and the host for modules (
 kernels that accept no control from BPF, and for users who prefer modules.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

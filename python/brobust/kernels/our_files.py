@@ -1,8 +1,6 @@
 """Find our own files that something is built from on a user's machine: kernels (cc/, kernel/virtual, kernel/real-time,
 kernel/debug and kernel/patches) and QUIC programs (examples/quic); and hash them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

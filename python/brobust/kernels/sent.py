@@ -3,8 +3,6 @@
 So a worker needs brobust, but no kernel of its own, and measures with the very kernel that the user has named.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Turn a Linux tree into a kernel for virtual time: apply our patches, copy our files, configure and compile it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -6,8 +6,6 @@
 - `/path/bzImage:/path/to/lib/modules/RELEASE`: a kernel that the user has built, for example google's v2 or v3.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

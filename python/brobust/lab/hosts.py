@@ -1,7 +1,5 @@
 """Read the file that names the hosts of backend lab. docs/lab.md describes it for users."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Whatever is changed is told to the host's agent before, with the command that un
 enter the receiver, through tbf; ACKs go back through netem (testbed/path.py).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

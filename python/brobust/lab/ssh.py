@@ -8,8 +8,6 @@ The program is copied into memory (/dev/shm) and removes its file as soon as it 
 when its standard input ends, whoever dies, or when nothing comes for `cut_after`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

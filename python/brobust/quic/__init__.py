@@ -4,8 +4,6 @@ A stack is a released package of a registry. Ours is only a bulk sender and its 
 (examples/quic). Nothing slow is imported here: `brobust run --help` reads the names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

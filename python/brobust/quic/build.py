@@ -1,8 +1,6 @@
 """Build QUIC stacks: each package comes from its registry by the registry's own client, in the versions of our lock
 file, and only the program is kept."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -4,8 +4,6 @@ Three kinds of blocks of draft-ietf-opsawg-pcapng are written, by hand: Python's
 to C or no longer maintained.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The console on which tables and progress are printed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.console import Console as RichConsole

@@ -1,7 +1,5 @@
 """An explanation (analysis/explain.py) as sentences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

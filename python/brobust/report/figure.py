@@ -1,7 +1,5 @@
 """A figure that a notebook shows as the value of a cell, also without `%matplotlib inline` and without pyplot."""
 
-from __future__ import annotations
-
 import io
 
 from matplotlib.figure import Figure

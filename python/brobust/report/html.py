@@ -1,7 +1,5 @@
 """One self-contained HTML file of a reproduction: what was run, each figure beside its claims, and how to repeat it."""
 
-from __future__ import annotations
-
 import base64
 import shlex
 from collections import Counter

@@ -2,8 +2,6 @@
 
 A dataset has no column for it, since each control has parameters of its own: it stands in the control's name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

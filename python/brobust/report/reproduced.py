@@ -1,7 +1,5 @@
 """What `brobust reproduce` has written into a directory, read back for reports."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path

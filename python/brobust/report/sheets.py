@@ -1,7 +1,5 @@
 """A reproduction's verdicts, twins and metrics as CSV: for pages, spreadsheets, and programs that are not ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

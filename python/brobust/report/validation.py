@@ -1,7 +1,5 @@
 """The result of `brobust validate`, as a table and a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

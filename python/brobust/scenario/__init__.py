@@ -4,8 +4,6 @@ A *grid* is what the user writes: any field may be a list. A *scenario* is one p
 fields.py describes every field, without pydantic: what follows is imported when it is first used.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

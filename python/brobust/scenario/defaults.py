@@ -3,8 +3,6 @@
 They are filled in before a scenario is made, so that a scenario holds, and its hash covers, what is measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

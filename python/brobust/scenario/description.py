@@ -3,8 +3,6 @@
 Nothing slow is imported here: `brobust run --help` reads the descriptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -6,8 +6,6 @@ of what only another backend has, the columns of the dataset, the axes of tables
 docs/scenario.md and docs/data.md (scripts/write_field_docs.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

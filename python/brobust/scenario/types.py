@@ -1,7 +1,5 @@
 """Types of a scenario's fields: each reads what people write and is written back the same way."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Measure a series: every run of a grid, in shuffled order, each written to the dataset as it finishes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import platform

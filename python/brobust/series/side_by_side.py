@@ -4,8 +4,6 @@ Threads are enough: a run in virtual time is a few processes of its own and a co
 Python's while it runs.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

@@ -6,8 +6,6 @@ With accelerator uml the kernel is the same, so what remains is the time that wo
 network's own RTT is known from the calibration, and added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any

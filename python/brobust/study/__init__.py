@@ -4,8 +4,6 @@
 decides the claims.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Give each run in virtual time its own CPU, also if other brobusts or workers of a cluster run on the host."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

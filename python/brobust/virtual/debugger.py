@@ -1,7 +1,5 @@
 """Where a debugger may attach to a virtual kernel: `brobust run --gdb sender@1.5s`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Describe a run to the controller of virtual time (crates/virtual)."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

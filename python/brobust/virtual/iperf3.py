@@ -1,7 +1,5 @@
 """The commands of iperf3 as programs in virtual kernels (traffic = "iperf3"), as a check on our own source and sink."""
 
-from __future__ import annotations
-
 import subprocess
 from functools import cache
 

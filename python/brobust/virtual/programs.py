@@ -4,8 +4,6 @@ initial RAM disk, from which the kernel starts the programs (programs.c).
 For the same files the RAM disk is the same, byte for byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

@@ -4,8 +4,6 @@ The program for operators reads and judges the sockets (crates/watch, crates/com
 a sweep.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from brobust import _core

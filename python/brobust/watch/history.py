@@ -1,7 +1,5 @@
 """The history of each socket over the last sweeps, and the orders in which sockets are shown."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

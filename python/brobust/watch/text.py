@@ -1,7 +1,5 @@
 """Put the host and its sockets into text for the terminal view: cells, evidence, and history as bars."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

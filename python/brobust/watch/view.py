@@ -4,8 +4,6 @@ The sweeps come from an iterator that sleeps between them; a thread takes each a
 is paused, sweeps go on and are kept until it continues, so that no history has a gap.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
