@@ -21,13 +21,11 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from brobust import units
 from brobust.errors import BadInput, WriteFailed, reason
-
-if TYPE_CHECKING:
-    import polars as pl
+from brobust.lazily import pl
 
 SCRATCH = ".brobust-*.new"
 """The name of a file while it is written. If one is left over, the process that wrote it was killed."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from brobust import units
 from brobust.analysis.axes import AXES, CONTENDED, OF_CROSS_TRAFFIC, OF_ONE_BACKEND, OF_PROGRAMS, PER_FLOW, in_order
 from brobust.errors import BrobustError
 from brobust.lazily import pl
-from brobust.scenario import differences
-
-if TYPE_CHECKING:
-    from brobust.scenario import Grid, Scenario
+from brobust.scenario import Grid, Scenario, differences
 
 # Payload over what the bottleneck carries, by the version of IP.
 CEILINGS = {version: units.goodput_ceiling_mbps(1_000_000, version) for version in units.PAYLOAD_BYTES_OF}

@@ -14,6 +14,7 @@ from brobust import extras, files
 from brobust.cli import output
 from brobust.cli.options import jobs_option, without_option
 from brobust.errors import BadInput
+from brobust.lazily import pl
 from brobust.scenario.fields import FIELDS
 from brobust.study import Scale, papers
 from brobust.units import show_count
@@ -212,8 +213,6 @@ def _write(
     twinned: Sequence[Twin],
 ) -> None:  # fmt: skip
     """Write what was found into the directory, for people and for programs."""
-    import polars as pl
-
     from brobust.analysis import cells
     from brobust.report import html, sheets
 

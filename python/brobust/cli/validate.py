@@ -14,10 +14,9 @@ from brobust import extras, files, units
 from brobust.cli import demo
 from brobust.cli.options import parsed, takes_fields
 from brobust.errors import BadInput
+from brobust.lazily import pl
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from brobust.dataset import Dataset
     from brobust.series.validation import WhatIf
 
@@ -139,8 +138,6 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 def _compared(dataset: Dataset, what_if: WhatIf, real: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Repeat the runs in virtual time. Return the rows of these, and the cells with the medians of both backends;
     `real` is the one that has measured the dataset."""
-    import polars as pl
-
     from brobust.analysis import agreement
     from brobust.series import validation
 

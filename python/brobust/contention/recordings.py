@@ -1,7 +1,6 @@
 """Load recorded off-times for replay: from a dataset, from `brobust contend record`, or from a table of your own.
 
-Polars is imported where it is used: a request without a recording does not need it. crates/command/src/contend reads
-the same recordings for `brobust contend`.
+crates/command/src/contend reads the same recordings for `brobust contend`.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from brobust import files
 from brobust.errors import BadInput
-
-if TYPE_CHECKING:
-    import polars as pl
+from brobust.lazily import pl
 
 COLUMNS = ("thread", "vcpu", "kind", "start_s", "duration_ms")
 """Those of a table that are looked at."""
@@ -38,8 +34,6 @@ def offtimes(recording: str) -> Offtimes:
 
 def of_each_vcpu(recording: str) -> tuple[Offtimes, ...]:
     """Return the off-times of each vCPU of a recording, by number; a file without a column vcpu has one."""
-    import polars as pl
-
     name, part = recording, ""
     if "#" in recording and not (files.is_file(recording) or files.is_directory(recording)):
         name, _, part = recording.rpartition("#")  # the last one: names may have some, too
@@ -58,8 +52,6 @@ def of_each_vcpu(recording: str) -> tuple[Offtimes, ...]:
 
 
 def _checked(table: pl.DataFrame, recording: str) -> Offtimes:
-    import polars as pl
-
     table = table.select(pl.col("start_s", "duration_ms").cast(pl.Float64)).drop_nulls().sort("start_s")
     longest = files.MAX_RECORDING_S
     # This refuses what is not a number, too: it is in no interval.
@@ -82,8 +74,6 @@ def _checked(table: pl.DataFrame, recording: str) -> Offtimes:
 
 
 def _of_dataset(directory: Path, run: str) -> pl.DataFrame:
-    import polars as pl
-
     from brobust.dataset import Dataset
 
     dataset = Dataset.open(directory)  # refuses a directory that is not a dataset, or has another schema
@@ -111,8 +101,6 @@ def _common(of_each: Sequence[Offtimes]) -> Offtimes:
 
 
 def _of_file(file: Path, thread: str) -> pl.DataFrame:
-    import polars as pl
-
     try:
         content = files.read(file, files.MAX_RECORDING)
         if file.suffix == ".parquet":

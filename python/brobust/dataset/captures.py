@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from brobust.errors import BadInput
-
-if TYPE_CHECKING:
-    import polars as pl
+from brobust.lazily import pl
 
 _NANOSECONDS = 0xA1B23C4D  # the magic number of a pcap with such times
 

@@ -25,13 +25,12 @@ from brobust.analysis.axes import CONTENDED, NAMED, OF_PROGRAMS, VALUES, axis_ph
 from brobust.analysis.cells import undisturbed_with_every_schedule
 from brobust.errors import BadInput, printable
 from brobust.report import parameters
+from brobust.scenario import Scenario
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-
-    from brobust.scenario import Scenario
 
 BLACK = "#000000"
 # Okabe and Ito's colours, which colour-blind readers can distinguish, with markers and dashes for prints in grey.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
@@ -12,9 +11,7 @@ from brobust import units
 from brobust.analysis import summary
 from brobust.analysis.axes import TEXT, axis_value, heading
 from brobust.lazily import pl
-
-if TYPE_CHECKING:
-    from brobust.scenario import Grid
+from brobust.scenario import Grid
 
 # Columns of completion times, where there are any, with their headings.
 COMPLETION = {

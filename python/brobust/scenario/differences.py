@@ -1,16 +1,12 @@
 """In which fields scenarios differ, for whoever tells apart what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brobust.scenario.description import shown
 from brobust.scenario.fields import ROWS
-
-if TYPE_CHECKING:
-    from brobust.scenario.model import Scenario
-    from brobust.scenario.tables import Contention
+from brobust.scenario.model import Scenario
+from brobust.scenario.tables import Contention
 
 Fields = Mapping[str, str]
 """The fields of a scenario by their names, as people read them."""
