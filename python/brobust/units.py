@@ -5,13 +5,11 @@ sentence that shows what is allowed. Bit rates are decimal as everywhere in netw
 A parser reads exactly what `show_*` wrote: the hash of a scenario depends on that.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, Self
 
 # A full-size Ethernet frame as tc counts it: 1500 bytes of IP and 14 of header.
 FRAME_BYTES = 1514
@@ -110,7 +108,7 @@ class Buffer:
     unit: Literal["B", "bdp", "p", "sp"]
 
     @classmethod
-    def parse(cls, text: object) -> Buffer:
+    def parse(cls, text: object) -> Self:
         example = "1bdp, 60kB or 100p"
         number, unit = _split(text, "buffer size", example)
         if unit.lower() in ("bdp", "p", "sp"):

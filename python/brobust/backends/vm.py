@@ -4,8 +4,6 @@ accelerator uml, both as ordinary processes (testbed/uml.py).
 One boot serves a whole series. Before each run everything that an earlier flow could have left is reset.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import time
@@ -15,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from brobust import quic, units
 from brobust.backends import real_time
@@ -93,7 +91,7 @@ class VmBackend(Backend):
         self.records_calls = False
         """Whether our controls record every call (cc/call.h), for `brobust-host lab cc replay`."""
 
-    def __enter__(self) -> VmBackend:
+    def __enter__(self) -> Self:
         network.create(self._session, ["tap-sender", "tap-path"])
         return self
 

@@ -1,7 +1,5 @@
 """Measure a series and show its progress, for all commands that measure."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shlex
@@ -9,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from brobust import units
 from brobust.analysis import summary
@@ -198,7 +196,7 @@ class _ProgressBar:
         self._bar: Progress | None = None
         self._shown = -SHOW_SECONDS
 
-    def __enter__(self) -> _ProgressBar:
+    def __enter__(self) -> Self:
         if self._console.is_interactive:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

@@ -7,11 +7,9 @@ there: the host's tick rate, and whether the vCPU is always busy or sleeps when 
 `late` is no driver of a host's: a vCPU whose host lets it run for as long as it likes, but wakes it up late.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 from brobust import units
 
@@ -53,7 +51,7 @@ class Modelled:
         return self.idle or self.name == "late"
 
     @classmethod
-    def parse(cls, text: str) -> Modelled | None:
+    def parse(cls, text: str) -> Self | None:
         """Read what `str` writes; None for a driver that virtual time does not model. Raise ValueError for settings
         that it does not have."""
         name, *settings = text.split(":")

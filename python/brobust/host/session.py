@@ -3,9 +3,8 @@
 A session's directory is in /run/brobust, or where BROBUST_RUNTIME says.
 """
 
-from __future__ import annotations
-
 from types import TracebackType
+from typing import Self
 
 from brobust import _core
 from brobust.errors import BrobustError, MissingSupport
@@ -19,11 +18,11 @@ class Session(_core.Session):
     """The session of this process. A context manager: leaving it undoes everything."""
 
     @classmethod
-    def start(cls, *, beside_others: bool = False) -> Session:
+    def start(cls, *, beside_others: bool = False) -> Self:
         """Begin a session of this process, and start its guardian."""
         return cls(str(host_program()), beside_others)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

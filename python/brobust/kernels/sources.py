@@ -1,7 +1,5 @@
 """Get the source of a kernel: the distribution's source package of a series, or a copy of the user's tree."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -11,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from brobust import files, units
 from brobust.errors import BadInput, MissingSupport
@@ -44,7 +43,7 @@ class Order:
     tree: Path | None = None
 
     @classmethod
-    def of_debian(cls, name: str, hz: int | None = None) -> Order:
+    def of_debian(cls, name: str, hz: int | None = None) -> Self:
         """Return the order for a name such as virtual-6.12 or virtual-6.12-hz1000."""
         series = virtual_kernels.debian_series(name)
         if series is None:
@@ -57,7 +56,7 @@ class Order:
         return cls(virtual_kernels.with_tick(plain, tick), tick, series=series)
 
     @classmethod
-    def of_default(cls, hz: int | None = None) -> Order:
+    def of_default(cls, hz: int | None = None) -> Self:
         """Return the order for the default kernel; if apt does not offer its source, for the newest that it offers."""
         if hz is not None:
             virtual_kernels.check_hz(hz)
@@ -66,7 +65,7 @@ class Order:
         return cls.of_debian(f"virtual-{chosen}", hz)
 
     @classmethod
-    def of_tree(cls, tree: Path, name: str | None = None, hz: int | None = None) -> Order:
+    def of_tree(cls, tree: Path, name: str | None = None, hz: int | None = None) -> Self:
         """Return the order for the user's tree."""
         if name is not None and virtual_kernels.debian_series(virtual_kernels.check_name(name)) is not None:
             raise BadInput(f"--name: {name} stands for Debian's source; choose another name for {tree}")

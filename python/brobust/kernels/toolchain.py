@@ -1,7 +1,5 @@
 """Run the programs of a build: check that they are installed, fix their environment, and keep their output."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from brobust import files
 from brobust.errors import BrobustError, MissingSupport
@@ -89,7 +87,7 @@ class Log:
     def __init__(self, path: Path):
         self.path = path
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Self:
         self._file: IO[str] = self.path.open("w+")
         return self
 

@@ -10,8 +10,6 @@
 build.py builds them. Each kernel has a directory with three files: `linux`, its `config`, and `kernel.json`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -23,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport
@@ -70,7 +68,7 @@ class VirtualKernel:
     """The version of each of the tree's own BBR controls, by its name."""
 
     @classmethod
-    def read(cls, directory: Path) -> VirtualKernel | None:
+    def read(cls, directory: Path) -> Self | None:
         """Return the kernel in a directory, or None if there is no complete one."""
         try:
             facts = json.loads((directory / "kernel.json").read_text())

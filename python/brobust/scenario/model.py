@@ -3,15 +3,13 @@
 What one backend does not support is refused in backends/support.py.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
@@ -131,7 +129,7 @@ class Scenario(Table):
         return self.senders[sender - 2] if sender - 2 < len(self.senders) else Contention()
 
     @property
-    def without_idle_fields(self) -> Scenario:
+    def without_idle_fields(self) -> Self:
         """The scenario without the timeslices of CPUs that are not taken away: with any of them, a run is the same."""
         contentions = {
             "contention": self.contention.without_idle_fields,
