@@ -178,7 +178,6 @@ def explain(
 
 
 def _why_not_tried(run: OfRun, requested: Run, tries: bool | None) -> str | None:
-    """Return why a run is not measured again; None if it is."""
     if tries is False:
         return "tries are switched off (--no-try)"
     if requested.scenario.backend != "virtual":

@@ -271,7 +271,6 @@ def read(file: Path, at_most: int) -> bytes:
 
 
 def read_json(file: Path) -> Any:
-    """Return the content of a JSON file, or refuse it in one line."""
     try:
         return json.loads(read(file, MAX_TEXT))
     except (ValueError, RecursionError):
@@ -279,7 +278,6 @@ def read_json(file: Path) -> Any:
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Return the content of a TOML file, or refuse it in one line."""
     try:
         return toml(read(file, MAX_TEXT).decode("utf-8-sig"))
     except ValueError as error:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 else:
 
     class _Polars:
-        """Stands for the module."""
-
         def __getattr__(self, name: str) -> Any:
             found = getattr(importlib.import_module("polars"), name)
             setattr(self, name, found)  # so this is called once for each name

@@ -29,7 +29,6 @@ _FREQUENCIES = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
 
 
 def _split(text: object, what: str, example: str) -> tuple[float, str]:
-    """Return the number and the unit, as it is written."""
     match = _NUMBER.match(str(text))
     if match is None:
         raise ValueError(f"{quoted(text)} is not a {what}; write for example {example}")
@@ -75,7 +74,6 @@ def nanoseconds(text: object, example: str = "10ms") -> int:
 
 
 def milliseconds(ns: float | None) -> float | None:
-    """Return a duration of nanoseconds in milliseconds; None where it is not known."""
     return None if ns is None else ns / 1e6
 
 

@@ -22,8 +22,6 @@ _LAST = ("cc", "share")
 
 @dataclass(frozen=True)
 class ColumnAxis:
-    """A column of the runs as an axis."""
-
     axis: Axis
     unit: str = ""
     row: Field | None = None

@@ -24,8 +24,6 @@ SAME, WORSE, BETTER, TOO_FEW = "same", "worse", "better", "too few runs"
 
 @dataclass(frozen=True)
 class Compared:
-    """One cell of both datasets."""
-
     cell: dict[str, Any]
     """Its values on the axes that vary."""
     first: float
@@ -43,8 +41,6 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two datasets."""
-
     cells: list[Compared]
     """Those of which both have results."""
     left_out: list[str]

@@ -81,7 +81,6 @@ def check(scenarios: Sequence[Scenario]) -> None:
 
 
 def _is_before(series: str, kernel: VirtualKernel) -> bool:
-    """Return whether a kernel is of an earlier series of Linux."""
     return virtual_kernels.version_key(virtual_kernels.series_of(kernel.release)) < virtual_kernels.version_key(series)
 
 
@@ -345,7 +344,6 @@ def _signal(number: int) -> str:
 
 
 def _connections(table: dict[str, tuple[str, bytes]], run: Run, flows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """Return the table of the programs' connections."""
     connections, protocol = from_bytes(table), pl.col("protocol")
     seconds = {row["flow"]: row["stop_s"] - row["start_s"] for row in flows}
     sends_for = pl.col("flow").replace_strict(seconds, default=run.scenario.duration / 1e9, return_dtype=pl.Float64)

@@ -343,7 +343,6 @@ class VmBackend(Backend):
 
     @property
     def testbed(self) -> Testbed:
-        """Return the guests that are running now."""
         if self._testbed is None:
             raise RunFailed("no guests are running; measure a run first")
         return self._testbed

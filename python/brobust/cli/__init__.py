@@ -109,7 +109,6 @@ def _global(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of the `brobust` command."""
     warnings.showwarning = _warn
     warnings.filterwarnings("default", category=Remark)  # whatever PYTHONWARNINGS says of warnings of code
     output.open_closed_streams()

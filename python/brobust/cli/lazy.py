@@ -81,7 +81,6 @@ def _values_of(names: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def first_paragraph(help: str | None) -> str:
-    """Return the first paragraph of a command's help as one line, for a list of commands."""
     return " ".join(inspect.cleandoc(help or "").split("\n\n")[0].split())
 
 
@@ -93,8 +92,6 @@ def group(help: str, *, commands: Sequence[TyperCommand] = ()) -> typer.Typer:
 
 
 class _OfCommands(typer.Typer):
-    """A Typer of which every command is a `Command`."""
-
     def command(self, name: str | None = None, **options: Any) -> Any:
         return super().command(name, **{"cls": Command, **options})
 
@@ -135,7 +132,6 @@ class HostCommand(TyperCommand):
         raise typer.Exit
 
     def call(self, arguments: Sequence[str]) -> None:
-        """Become that program."""
         from brobust.host.programs import become_host_program
 
         become_host_program([*self._words, *arguments])

@@ -113,7 +113,6 @@ def _resume(dataset: Dataset) -> str:
 
 
 def show(dataset: Dataset) -> None:
-    """Print a dataset as a table."""
     console = Console()
     title = f"dataset {dataset.directory}"
     runs = dataset.runs()

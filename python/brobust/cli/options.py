@@ -15,13 +15,11 @@ Command = Callable[..., None]
 
 
 def jobs_option(panel: str | None = None) -> Any:
-    """Return the option --jobs, of commands that measure many runs."""
     text = "Number of runs to measure side by side. [default: one per CPU; 1 on vm]"
     return typer.Option(metavar="N", help=text, show_default=False, rich_help_panel=panel)
 
 
 def without_option() -> Any:
-    """Return the option --without, of commands that begin a dataset."""
     text = (
         "Leave out this table, to save room in very many runs: throughput or offtimes (docs/data.md); may be repeated."
     )

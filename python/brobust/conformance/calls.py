@@ -22,8 +22,6 @@ from brobust.scenario import Run, Scenario
 
 @dataclass(frozen=True)
 class Replayed:
-    """The result of one recording."""
-
     control: str
     case: str
     calls: int

@@ -21,8 +21,6 @@ CONTROLS = ("bbr_shadow", "cubic_shadow")
 
 @dataclass(frozen=True)
 class Compared:
-    """The result of a shadow in one case."""
-
     control: str
     case: str
     acks: int

@@ -22,7 +22,6 @@ class Column:
 
     @property
     def dtype(self) -> Any:
-        """The type in polars."""
         types = {"text": pl.String, "integer": pl.Int64, "number": pl.Float64, "boolean": pl.Boolean}
         return pl.Datetime("us", "UTC") if self.type == "time" else types[self.type]
 

@@ -12,8 +12,6 @@ from brobust.errors import RunFailed
 
 @dataclass(frozen=True)
 class FlowResult:
-    """One flow as measured."""
-
     throughput_mbps: float
     retransmits: int | None
     rtt_mean_ms: float | None

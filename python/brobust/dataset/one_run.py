@@ -50,8 +50,6 @@ class OfRun(Tables):
 
 
 class OneRun(OfRun):
-    """A run of a dataset, by its id."""
-
     def __init__(self, dataset: Dataset, run: str):
         self._dataset, self.id = dataset, run
 

@@ -66,7 +66,6 @@ class Part:
 
 
 def name(first: int, last: int) -> str:
-    """Return the name of the file that holds these numbers."""
     return f"part-{first:07}-{last:07}.parquet"
 
 

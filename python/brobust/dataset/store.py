@@ -232,7 +232,6 @@ class Dataset:
         return set(runs.filter(pl.col("outcome") != "failed")["run"])
 
     def append(self, run: str, measured: Measured) -> None:
-        """Add one run."""
         self.append_all([(run, measured)])
 
     @interrupts.finished_first
@@ -296,7 +295,6 @@ class Dataset:
         return True
 
     def note_calibration(self, calibration: Mapping[str, Any]) -> None:
-        """Add a line to calibration.jsonl."""
         file = self.directory / "calibration.jsonl"
         before = files.read(file, files.MAX_TEXT) if file.exists() else b""
         files.write(file, before + json.dumps(dict(calibration)).encode() + b"\n")
@@ -311,7 +309,6 @@ class Dataset:
             raise BadInput(f"{file}: is damaged: its lines are no JSON objects; remove it") from None
 
     def runs_with_offtimes(self) -> list[str]:
-        """Return the runs that have rows in offtimes, sorted."""
         return sorted(set(self._read("offtimes", ["run"])["run"]))
 
     def _parts(self, table: str) -> list[Part]:
@@ -364,7 +361,6 @@ class Dataset:
 
 
 def _concatenated(tables: Sequence[Rows | None], columns: dict[str, Column]) -> pl.DataFrame:
-    """Return the rows of several runs as one frame."""
     frames = [table for table in tables if isinstance(table, pl.DataFrame) and not table.is_empty()]
     if len({tuple(table.schema.items()) for table in frames}) > 1:
         frames = [frame(table, columns) for table in frames]

@@ -173,14 +173,12 @@ class Answers:
         }
 
     def answer_look(self, run: str) -> Answer:
-        """Answer with a run of the dataset over time."""
         chosen = self._run(run)
         flows = chosen.runs.sort("flow")
         of_several = f" (flow {flows['flow'][0]} of {flows.height})" if flows.height > 1 else ""
         yield {"cc": f"{flows['cc'][0]}{of_several}", "run": chosen.id, **_over_time(chosen)}
 
     def answer_socket(self, key: list[Any]) -> Answer:
-        """Answer with a socket of the recording over time."""
         if self._recording is None:
             raise BadInput("no recording is open; give one of `brobust watch --record` to `brobust explore`")
         yield recorded.socket(self._recording, key)

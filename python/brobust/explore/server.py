@@ -146,7 +146,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _page(nonce: str) -> str:
-    """Return the page with the charts' library in it."""
     files = resources.files("brobust.explore")
     page = (files / "page.html").read_text()
     for name in ("uPlot.iife.min.js", "uPlot.min.css"):

@@ -41,7 +41,6 @@ class Change:
 
     @property
     def repaired_already(self) -> bool:
-        """Return whether the file was repaired before, so that nothing changes."""
         return self.before == self.after
 
     @property

@@ -15,8 +15,6 @@ from brobust.kernels.sources import version_of
 
 @dataclass(frozen=True)
 class Compiled:
-    """The result of compiling the changed files."""
-
     objects: list[str]
     release: str
     """The release of the kernel whose headers were used."""

@@ -32,7 +32,6 @@ class Bbr:
 
     @property
     def what(self) -> str:
-        """Return what the file is, in a few words."""
         return f"BBR version {self.version}"
 
     @property
@@ -42,7 +41,6 @@ class Bbr:
 
     @property
     def explanation(self) -> tuple[str, ...]:
-        """Return what the repair does in this file, in sentences."""
         return (
             f"new {FUNCTION}(): true in PROBE_BW if less than one BDP is in flight although data waits",
             f"{self.main}(): after such an ACK the pacing rate is {self.gain} times the bandwidth, until the next ACK",

@@ -29,7 +29,6 @@ class Archive:
     options: tuple[str, ...] = ()
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of all packages that begin so."""
         return self._asked("pkgnames", prefix).split()
 
     def offered(self, package: str) -> tuple[str, int] | None:

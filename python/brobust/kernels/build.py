@@ -36,8 +36,6 @@ MIN_FREE_BYTES = 1_000_000_000  # for the sources without BULK, the objects, and
 
 @dataclass(frozen=True)
 class BuildResult:
-    """A kernel, and how long it took to get it."""
-
     kernel: VirtualKernel
     seconds: float
     cached: bool

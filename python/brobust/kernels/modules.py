@@ -23,8 +23,6 @@ MODULES = Path("/lib/modules")
 
 @dataclass(frozen=True)
 class BuildResult:
-    """Modules, and the release of the kernel that they were built for."""
-
     modules: list[Path]
     release: str
     warnings: list[str]
@@ -59,7 +57,6 @@ def is_prepared(directory: Path) -> bool:
 
 
 def release_of(kdir: Path) -> str:
-    """Return the release of the kernel whose headers are in this directory."""
     generated = kdir / "include/generated/utsrelease.h"
     return generated.read_text().split('"')[1] if generated.is_file() else str(kdir)
 
@@ -98,6 +95,5 @@ def make(kdir: Path, here: Path, *goals: Sequence[str]) -> list[str]:
 
 
 def keep(built: Path, directory: Path) -> Path:
-    """Copy a built file into the user's directory, and return its new path."""
     directory.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(built, directory / built.name))

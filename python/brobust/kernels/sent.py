@@ -17,15 +17,12 @@ from brobust.kernels.virtual import VirtualKernel
 
 @dataclass(frozen=True)
 class Packed:
-    """A kernel's files, compressed, and their hash."""
-
     hash: str
     facts: bytes = field(compare=False)
     executable: bytes = field(compare=False)
 
 
 def packed(name: str) -> Packed:
-    """Return the kernel of this name, to be sent."""
     kernel = virtual_kernels.find(name)
     facts, executable = (kernel.path.parent / "kernel.json").read_bytes(), kernel.path.read_bytes()
     return Packed(_hash(facts, executable), facts, zlib.compress(executable, 6))

@@ -66,7 +66,6 @@ class Order:
 
     @classmethod
     def of_tree(cls, tree: Path, name: str | None = None, hz: int | None = None) -> Self:
-        """Return the order for the user's tree."""
         if name is not None and virtual_kernels.debian_series(virtual_kernels.check_name(name)) is not None:
             raise BadInput(f"--name: {name} stands for Debian's source; choose another name for {tree}")
         for needed in ("Makefile", "Kconfig", "arch/um/Kconfig"):

@@ -77,13 +77,10 @@ def check_room(said: str, *places: Path) -> None:
 
 
 def log_of(name: str) -> Path:
-    """Return the file in which the log of a failed build is kept."""
     return virtual_kernels.cache_root() / f"{name}.log"
 
 
 class Log:
-    """A log with the output of all programs of a build."""
-
     def __init__(self, path: Path):
         self.path = path
 
@@ -110,22 +107,18 @@ class Log:
             yield child
 
     def call(self, argv: Sequence[str], cwd: Path) -> int:
-        """Run a program, and return its exit status."""
         with self.child(argv, cwd) as child:
             return child.wait()
 
     def lines(self) -> list[str]:
-        """Return the lines of the log that are not empty."""
         with suppress(OSError):  # if the disk is full, the rest is lost
             self._file.flush()
         return [line for line in self.path.read_text(errors="replace").splitlines() if line.strip()]
 
     def said(self) -> str:
-        """Return all that the programs have said."""
         return "\n".join(self.lines())
 
     def tail(self, count: int = 15) -> list[str]:
-        """Return the last lines of the log."""
         return self.lines()[-count:]
 
     def last_line(self) -> str:

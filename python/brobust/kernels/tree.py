@@ -49,7 +49,6 @@ def is_for(patch: str, tree: Path) -> bool:
 
 
 def has(file: Path, text: str) -> bool:
-    """Return whether a file is there and contains this text."""
     return file.is_file() and text in _text(file)
 
 
@@ -182,7 +181,6 @@ def options_lacking(wanted: Sequence[str], config: str) -> list[str]:
 
 
 def compile_kernel(tree: Path, name: str, log: Log, progress: Progress) -> int:
-    """Compile the kernel, and return how many files were compiled."""
     jobs = len(os.sched_getaffinity(0))
     progress.phase(f"compiling with {show_count(jobs, 'job')}")
     total = max((one.objects for one in virtual_kernels.available() if one.name == name), default=USUAL_OBJECTS)

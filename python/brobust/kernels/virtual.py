@@ -79,7 +79,6 @@ class VirtualKernel:
         return kernel if kernel.path.is_file() else None
 
     def write(self) -> None:
-        """Write kernel.json beside the executable."""
         facts = asdict(self) | {"congestion_controls": sorted(self.congestion_controls)}
         del facts["path"]
         files.write(self.path.parent / "kernel.json", json.dumps(facts, indent=1) + "\n")
@@ -223,14 +222,12 @@ def available() -> list[VirtualKernel]:
 
 
 def build_command(name: str, source: str = "") -> str:
-    """Return the command that builds a kernel of this name."""
     if _DEBIAN_NAME.fullmatch(name):
         return f"brobust kernel build {name}"
     return f"brobust kernel build --source {shlex.quote(source or 'DIR')} --name {name}"
 
 
 def cache_root() -> Path:
-    """Return the directory of the kernels that were built here."""
     return cache_directory() / "virtual"
 
 
@@ -260,7 +257,6 @@ def check_name(name: str) -> str:
 
 
 def check_hz(hz: int) -> int:
-    """Return the tick, or refuse one that Linux does not offer."""
     if hz not in TICKS:
         raise BadInput(f"--hz: Linux has no tick of {hz}; allowed: {', '.join(map(str, TICKS))}")
     return hz

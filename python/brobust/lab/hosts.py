@@ -53,8 +53,6 @@ class Table(BaseModel):
 
 
 class Machine(Table):
-    """A host, and how it is reached."""
-
     ssh: Annotated[str, AfterValidator(_destination)]
     sudo: bool = False
     """Whether our program is started by `sudo -n` there."""
@@ -70,8 +68,6 @@ class End(Machine):
 
 
 class Sender(End):
-    """The host that sends."""
-
     max_steal: Annotated[float, BeforeValidator(units.fraction), Field(ge=0, le=1)] = 0.1
     """Part of a CPU's time that its hypervisor may give to others, or of its timers that may be late, before an
     undisturbed run counts as unfaithful."""
@@ -116,7 +112,6 @@ class Hosts(Table):
     """A connection on which nothing comes for so long (ns) is cut: the series ends, and the host undoes everything."""
 
     def broken_rules(self) -> Iterator[str]:
-        """Yield what is wrong with the whole."""
         ends = {"sender": self.sender, "receiver": self.receiver}
         places = {(end.ssh, end.namespace): name for name, end in ends.items()}
         if len(places) < 2:
@@ -132,7 +127,6 @@ class Hosts(Table):
 
 
 def read(file: str) -> Hosts:
-    """Return the hosts that a file names, or refuse it in one line."""
     given = files.read_toml(Path(file))
     try:
         hosts = Hosts.model_validate(given)

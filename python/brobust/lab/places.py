@@ -67,7 +67,6 @@ class Place:
         return self.agent.name
 
     def ask(self, *command: str) -> Any:
-        """Return what a command of iproute2 prints as JSON."""
         return json.loads(self.agent.run(*command) or "[]")
 
     def hold(self, name: str, value: str) -> bool:
@@ -101,8 +100,6 @@ class Place:
 
 @dataclass
 class Lab:
-    """The hosts of a series, ready for runs."""
-
     hosts: Hosts
     sender: Place
     receiver: Place
@@ -216,7 +213,6 @@ def prepare(lab: Lab, scenarios: Sequence[Scenario]) -> None:
 
 
 def needs_netem(scenario: Scenario) -> bool:
-    """Return whether the path has to delay or to lose packets."""
     return scenario.path.loss > 0 or any(rtt > 0 for _, rtt in scenario.rtts())
 
 

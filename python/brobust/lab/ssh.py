@@ -195,7 +195,6 @@ class Connection:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the host no longer answers."""
         return self._is_ready and self.agent.is_lost
 
     def give_up(self) -> None:

@@ -37,8 +37,6 @@ class Qlog:
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack, as its package has it."""
-
     name: str
     package: str
     version: str
@@ -72,7 +70,6 @@ class Stack:
 
     @property
     def program(self) -> Path:
-        """The program, once it is built."""
         return directory(self.name) / f"brobust-{self.name}"
 
     @property
@@ -215,7 +212,6 @@ OVER_IPV4 = ("brobust-quinn-h3", "brobust-quinn-h3-pacer")
 
 
 def find(name: str) -> Stack:
-    """Return the stack or the program of HTTP of this name, or refuse the name."""
     every = STACKS | {one.name: one for one in WEB.values()}
     found = WEB.get(name) or every.get(name.removeprefix(PREFIX))  # as commands and as traffic have it
     if found is None:
@@ -241,7 +237,6 @@ def _executable(stack: Stack) -> Path:
 
 
 def directory(name: str) -> Path:
-    """Return where the stack is kept."""
     return cache_directory() / "quic" / name
 
 
@@ -288,7 +283,6 @@ def _rule(stack: Stack, words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def check_built(stacks: Collection[Stack]) -> None:
-    """Refuse stacks that are not built, all of them in one line."""
     lacking = {stack.name: state for stack in stacks if (state := stack.state) != "built"}
     if not lacking:
         return

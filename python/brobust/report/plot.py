@@ -384,7 +384,6 @@ def save(figure: Figure, file: Path, caption: str, label: str = "", size: int = 
 
 
 def at(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object]) -> pl.DataFrame:
-    """Return the runs that have these values on these axes."""
     for axis, value in zip(axes, values, strict=True):
         runs = runs.filter(pl.col(axis).eq_missing(pl.lit(value)))
     return runs

@@ -28,8 +28,6 @@ class _About(BaseModel):
 
 
 class Reproduced:
-    """One directory of `brobust reproduce`."""
-
     def __init__(self, directory: Path):
         self.directory = directory
         try:

@@ -105,8 +105,6 @@ def _first_s(one: OfRun | Recording) -> float:
 
 
 class _Trace:
-    """A timeline that is being written."""
-
     def __init__(self, out: Any):
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
         from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
@@ -310,7 +308,6 @@ class _Trace:
 
 
 def _call(name: str, result: int) -> str:
-    """Return a call's name, and how it failed."""
     return name if result >= 0 or -result not in errno.errorcode else f"{name}: {errno.errorcode[-result]}"
 
 

@@ -98,7 +98,6 @@ def _as_report(cell: dict[str, Any], backend: str) -> dict[str, Any]:
 
 
 def _only(values: list[Any]) -> Any:
-    """Return the one value, or all of them in one text."""
     return values[0] if len(values) == 1 else ", ".join(map(str, values)) or None
 
 
@@ -112,7 +111,6 @@ def _public(name: str | None) -> str:
 
 
 def sentence(found: Agreement, backend: str = "vm") -> str:
-    """Return in one sentence how far the two agree."""
     of_median, of_p90 = found.aims
     return (
         f"|ln(virtual / {backend})| of the throughput over {show_count(found.cells, 'cell')}: "

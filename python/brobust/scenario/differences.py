@@ -68,7 +68,6 @@ def several(values: Iterable[str], others: Collection[str] = (), comma: str = ",
 
 
 def _values(of: Iterable[Fields]) -> dict[str, dict[str, None]]:
-    """Return the values of each field, in their order."""
     values: dict[str, dict[str, None]] = {}
     for one in of:
         for name, value in one.items():

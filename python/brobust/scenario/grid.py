@@ -199,7 +199,6 @@ def _without_kernels(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repeats(fields: Mapping[str, Any], *, as_written: bool = False) -> dict[Scenario, int]:
-    """Return the scenarios, each with its repeats."""
     return _each_once(
         (scenario(_point(whole, values), as_written=as_written), repeat)
         for whole, axes, repeat in _parts(fields)
@@ -329,7 +328,6 @@ def _point(tables: Mapping[str, Any], values: Iterable[Any]) -> dict[str, Any]:
 
 
 def one_line(field: str, error: Mapping[str, Any]) -> str:
-    """Return what pydantic says of a field's value, in one line."""
     message = IN_OUR_WORDS.get(error["type"], error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":  # our own sentences name the value, those of a whole scenario the field, too
         return message if field == WHOLE else f"{field}: {message}"

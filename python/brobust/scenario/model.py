@@ -187,7 +187,6 @@ class Scenario(Table):
         return "virtual" if self.backend == "virtual" and contention.modelled is None else contention.driver
 
     def describe(self) -> str:
-        """Return the scenario in one short line for people."""
         flows = "+".join(f"{g.count}x{g.cc}" if g.count > 1 else g.cc for g in self.flows)
         if self.traffic.startswith(quic.PREFIX):
             flows = f"{self.traffic} ({flows})"
@@ -234,7 +233,6 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The scenario's hash and the repeat."""
         return f"{self.scenario.hash}-{self.repeat}"
 
     @property

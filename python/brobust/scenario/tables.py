@@ -322,8 +322,6 @@ WORK = ("sent_byte_ns", "received_byte_ns", "accept_time")
 
 
 class Programs(Table):
-    """The programs that send and receive."""
-
     described_as = "programs"
     sender: str | None = described("programs.sender", min_length=1, max_length=4000)
     receiver: str | None = described("programs.receiver", min_length=1, max_length=4000)

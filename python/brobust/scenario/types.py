@@ -14,7 +14,6 @@ from brobust.scenario import specs
 
 
 def _or_none(parse: Callable[[object], Any]) -> BeforeValidator:
-    """Return a validator for a value that may be absent."""
     return BeforeValidator(lambda given: None if given is None else parse(given))
 
 

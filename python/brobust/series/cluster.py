@@ -237,7 +237,6 @@ def _error(result: Any) -> BaseException:
 
 
 def _why(error: BaseException) -> str:
-    """Return why a task that had begun did not end, in words."""
     last = getattr(error, "last_worker", None)  # of dask's KilledWorker
     return one_line(error) if last is None else f"each died, the last one was {last.address}, whose log may say why"
 

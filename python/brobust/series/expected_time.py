@@ -115,7 +115,6 @@ class Remaining:
         """When each run ended, and what all until then have taken together."""
 
     def ended(self, run: Run, wall_s: float, now: float) -> None:
-        """Count a run, which took so long."""
         cell = run.scenario.hash
         self._left[cell] -= 1
         for key in (cell, *self._alike[cell], None):

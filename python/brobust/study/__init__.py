@@ -11,13 +11,10 @@ STUDIES = Path(__file__).parent.parent / "studies"
 
 
 class Scale(StrEnum):
-    """How much of a study is measured."""
-
     SMOKE = "smoke"
     QUICK = "quick"
     FULL = "full"
 
 
 def papers() -> list[str]:
-    """Return the papers for which there are studies."""
     return sorted(directory.name for directory in STUDIES.iterdir() if any(directory.glob("*.toml")))

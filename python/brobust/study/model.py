@@ -43,8 +43,6 @@ def _drawn(metric: str) -> str:
 
 
 class Figure(BaseModel, extra="forbid", frozen=True):
-    """One drawing of the study's runs."""
-
     name: Name
     title: str
     kind: Literal[
@@ -108,7 +106,6 @@ class Study(BaseModel, extra="forbid", frozen=True):
         return Study.model_validate({**content, "grid": {**content.get("grid", {}), "kernel": list(kernels)}})
 
     def with_fields(self, fields: Mapping[str, Any]) -> Study:
-        """Return this study with other values of these fields than its own."""
         study = self.model_copy()
         study._given = override(self._given, fields)
         return study
@@ -134,7 +131,6 @@ def _without_kernel(content: Any) -> Any:
 
 
 def load(file: Path) -> Study:
-    """Return the study in a file, or refuse the file in one line."""
     content = files.read_toml(file)
     try:
         study = Study.model_validate(content)
@@ -172,7 +168,6 @@ def _place(loc: Sequence[str | int], content: Any) -> str:
 
 
 def _one_line(error: Mapping[str, Any], content: Any) -> str:
-    """Return what pydantic says of a study in words of studies."""
     field = _place(error["loc"], content)
     match error["type"]:
         case "extra_forbidden":

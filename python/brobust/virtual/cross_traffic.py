@@ -57,7 +57,6 @@ def _mean(smallest: float, shape: float, largest: float) -> float:
 
 
 def results(transfers: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """Return the table of the transfers."""
     path, enters = run.scenario.path, run.scenario.cross_traffic.enters
     narrowest = path.narrowest if enters == "first" else path.second_bandwidth or path.bandwidth
     payload = units.PAYLOAD_BYTES_OF[path.ip_version]

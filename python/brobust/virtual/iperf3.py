@@ -13,7 +13,6 @@ LINGER = 45_000_000_000
 
 
 def commands(ip_version: int) -> tuple[str, str]:
-    """Return the commands at the sender and at the receiver."""
     program = programs.find_program("iperf3", "iperf3")
     return f"{program} -{ip_version} {SENDER}", f"{program} -{ip_version} {RECEIVER}"
 

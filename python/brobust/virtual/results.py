@@ -134,7 +134,6 @@ def samples(table: dict[str, tuple[str, bytes]], run: Run) -> pl.DataFrame:
 
 
 def packets(table: dict[str, tuple[str, bytes]], run: str) -> pl.DataFrame:
-    """Return the link's log of all frames."""
     packets = from_bytes(table).with_columns(
         pl.lit(run).alias("run"),
         pl.when("is_ack").then(pl.lit("ack")).otherwise(pl.lit("data")).alias("direction"),

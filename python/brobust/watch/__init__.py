@@ -22,7 +22,6 @@ Flow = dict[str, Any]
 
 
 def count(sweep: Sweep, cause: str) -> int:
-    """Return how many sockets have this cause."""
     return sum(line["sockets"] for line in sweep["counts"] if line["cause"] == cause)
 
 

@@ -14,7 +14,6 @@ Key = tuple[str, int, str, str]
 
 
 def key_of(flow: Flow) -> Key:
-    """Return what identifies the socket."""
     return flow["netns"], flow["interface"], flow["local"], flow["remote"]
 
 
@@ -75,8 +74,6 @@ class Followed:
 
 @dataclass(frozen=True)
 class Order:
-    """A way to sort sockets, with the most important ones first."""
-
     name: str
     value: Callable[[Flow], float | None]
     largest_first: bool

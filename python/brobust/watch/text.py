@@ -51,7 +51,6 @@ def cut(text: str, width: int) -> str:
 
 
 def flow_and_cause(flow: Flow) -> Text:
-    """Return which socket this is, and its cause."""
     owner = f"user {flow['uid']}" + (f", network namespace {flow['netns']}" if flow["netns"] else "")
     if flow["interface"]:
         owner += f", bound to device {flow['interface']}"
@@ -66,7 +65,6 @@ def flow_and_cause(flow: Flow) -> Text:
 
 
 def evidence(flow: Flow) -> list[tuple[str, str]]:
-    """Return the evidence for a socket's cause, as pairs of a name and a sentence."""
     source = "from BBR's own estimates" if flow["bdp_source"] == "bbr" else "from delivery rate x min RTT"
     samples = show_count(flow["samples"], "sample")
     deficit = f"less than 1 BDP in flight in {{:.0%}} of the {flow['could_send']} samples in which it could send"
@@ -92,7 +90,6 @@ def evidence(flow: Flow) -> list[tuple[str, str]]:
 
 
 def in_two_columns(lines: Iterable[tuple[str, str]]) -> Table:
-    """Return names and their meanings side by side."""
     table = Table.grid(padding=(0, 2))
     for name, meaning in lines:
         table.add_row(name, meaning)
