@@ -1,11 +1,12 @@
 """Lock files, so that one process at a time does something, and directories in which nobody else can write."""
 
 import fcntl
+import math
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from brobust.errors import MissingSupport, reason
@@ -118,6 +119,18 @@ def locked(file: Path, seconds: float = 60.0, *, named: bool = True) -> Iterator
         # Closing is not enough: while another thread starts a program, that program has the open file, too.
         fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
+
+
+@contextmanager
+def locked_after_others(file: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock on a file, however long others do so first: `say` is told then who does."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(file, seconds=0))
+        except Locked as by:
+            say(by.holder)
+            held.enter_context(locked(file, seconds=math.inf))
+        yield
 
 
 def _open(file: Path) -> int:

@@ -7,20 +7,19 @@ any machine: the kernel's build string is part of the seed of its random number 
 
 import hashlib
 import json
-import math
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from brobust import files
 from brobust.errors import BadInput, MissingSupport, WriteFailed, one_line
 from brobust.host.cache import cache_directory, put_in_place
-from brobust.host.locks import Locked, locked, refuse_foreign_to_root
+from brobust.host.locks import locked_after_others, refuse_foreign_to_root
 from brobust.kernels import kept_tree, our_files
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.sources import Order, Source, fetch, identity_of_tree, unpack
@@ -178,13 +177,7 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
     root = virtual_kernels.cache_root()
     root.mkdir(parents=True, exist_ok=True)
     refuse_foreign_to_root(root, cache_directory())
-    lock = root / f".{name}.lock"
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(lock, seconds=0))
-        except Locked:
-            progress.phase(f"waiting for another build of {name}")
-            held.enter_context(locked(lock, seconds=math.inf))
+    with locked_after_others(root / f".{name}.lock", lambda _: progress.phase(f"waiting for another build of {name}")):
         yield
 
 

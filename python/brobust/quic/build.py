@@ -3,21 +3,19 @@ file, and only the program is kept."""
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from brobust import files
 from brobust.errors import MissingSupport
 from brobust.host import children
 from brobust.host.cache import cache_directory, scratch_beside
-from brobust.host.locks import Locked, locked, refuse_foreign_to_root
+from brobust.host.locks import locked_after_others, refuse_foreign_to_root
 from brobust.kernels import our_files
 from brobust.kernels.toolchain import BuildFailed, check_room
 from brobust.quic import PACER, Stack, directory
@@ -47,7 +45,10 @@ def build(stack: Stack, note: Callable[[str], None], every: float | None = None)
     files.make_directory(kept)
     refuse_foreign_to_root(kept, cache_directory())
     began = time.monotonic()
-    with _alone(stack, note), scratch_beside(stack.program) as scratch:
+    alone = locked_after_others(
+        kept / "lock", lambda holder: note(f"{stack.name}: waiting for {holder}, which builds it")
+    )
+    with alone, scratch_beside(stack.program) as scratch:
         if stack.state == "built":  # another process was faster
             return 0
         log = kept / "build.log"
@@ -70,19 +71,6 @@ def build(stack: Stack, note: Callable[[str], None], every: float | None = None)
         program.replace(stack.program)
         files.write(kept / "built.json", json.dumps(about))
     return time.monotonic() - began
-
-
-@contextmanager
-def _alone(stack: Stack, note: Callable[[str], None]) -> Iterator[None]:
-    """Wait until no other process builds this stack, and say so."""
-    lock = directory(stack.name) / "lock"
-    with ExitStack() as held:
-        try:
-            held.enter_context(locked(lock, seconds=0))
-        except Locked as by:
-            note(f"{stack.name}: waiting for {by.holder}, which builds it")
-            held.enter_context(locked(lock, seconds=math.inf))
-        yield
 
 
 def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Path]:
