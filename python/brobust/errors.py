@@ -64,7 +64,8 @@ class RunFailed(BrobustError):
     nevertheless; the series goes on. `programs`: rows of the table programs, where one of these is the reason."""
 
     def __init__(self, reason: str, programs: Sequence[dict[str, Any]] = (), **columns: Any):
-        super().__init__(without_numbers(reason))
+        # Programs in Rust put a number behind the system's words.
+        super().__init__(re.sub(r" \(os error \d+\)", "", reason))
         self.columns, self.programs = columns, programs
 
 
@@ -97,11 +98,6 @@ def one_line(error: BaseException) -> str:
 def reason(error: Exception) -> str:
     """Return what the system says about an error, without its number: `permission denied`."""
     return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
-
-
-def without_numbers(text: str) -> str:
-    """Return a sentence without the numbers that programs in Rust put behind the system's words: ` (os error 11)`."""
-    return re.sub(r" \(os error \d+\)", "", text)
 
 
 def last_line(said: str, otherwise: str = "no message") -> str:

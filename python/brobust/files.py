@@ -106,27 +106,30 @@ def temporary_directory(place: Path | None = None) -> Iterator[Path]:
     it locked: one that nobody has locked belonged to a process that was killed, and is removed here."""
     place = place or Path(tempfile.gettempdir())
     _remove_temporary_of_killed(place)
-    with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=place) as name:
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield Path(name)
-        finally:
-            os.close(descriptor)
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=place) as name, opened(name, os.O_DIRECTORY) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield Path(name)
 
 
 @functools.cache  # once per process is enough
 def _remove_temporary_of_killed(place: Path) -> None:
     for directory in place.glob(f"{_TEMPORARY}*"):
-        with suppress(OSError):  # somebody else's, locked, or gone by now
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                found = os.fstat(descriptor)
-                if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _SECONDS_TO_LOCK:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(directory)
-            finally:
-                os.close(descriptor)
+        # Somebody else's is left alone, and so are one that is locked and one that is gone by now.
+        with suppress(OSError), opened(directory, os.O_DIRECTORY | os.O_NOFOLLOW) as descriptor:
+            found = os.fstat(descriptor)
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _SECONDS_TO_LOCK:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory)
+
+
+@contextmanager
+def opened(path: str | Path, flags: int) -> Iterator[int]:
+    """Yield the descriptor of a file or a directory, open for reading while the block lasts."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -256,15 +259,12 @@ def read(file: Path, at_most: int) -> bytes:
     check(file, at_most)  # before it is opened: opening a device may do something
     content = bytearray()
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        try:
+        with opened(file, os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
             _checked(file, os.fstat(descriptor), at_most)
             while block := os.read(descriptor, 1 << 20):
                 content += block
                 if len(content) > at_most:
                     raise BadInput(f"{file}: does not end after {units.show_size(at_most)}; {_allowed(at_most)}")
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise BadInput(f"{file}: cannot be read ({reason(error)})") from None
     return bytes(content)
@@ -347,11 +347,8 @@ def sync(made: Path) -> None:
         _sync_file_system(made)
         return
     for file in every:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened(file, os.O_NOFOLLOW) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
     for directory in {file.parent for file in every}:
         _sync_directory(directory)
 
@@ -360,14 +357,11 @@ def _sync_file_system(directory: Path) -> None:
     """Wait until all of a directory's file system is on the disk."""
     import ctypes  # seldom needed, and the help waits for it
 
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(directory, os.O_DIRECTORY) as descriptor:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             if number not in _CANNOT_SYNC:
                 raise OSError(number, os.strerror(number), str(directory))
-    finally:
-        os.close(descriptor)
 
 
 def remove_mark(file: Path) -> None:
@@ -394,11 +388,8 @@ def _sync_directory(directory: Path) -> None:
     """Wait until a directory's names are on the disk. Some file systems, such as CIFS, do this for files only, and who
     may write to a directory may not be allowed to read it: what was made there is there all the same."""
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(directory, os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         if error.errno not in _CANNOT_SYNC:
             raise

@@ -169,11 +169,8 @@ def _in_ascii(directory: Path) -> Iterator[Path]:
     if str(directory).isascii():
         yield directory
         return
-    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with files.opened(directory, os.O_PATH | os.O_DIRECTORY) as descriptor:
         yield Path(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
 
 
 def merge(directory: Path, normalised: Normalised, columns: Sequence[str], at_least: int, counting: pl.Expr) -> None:
