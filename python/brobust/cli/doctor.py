@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from brobust.cli.options import report_option
 from brobust.errors import BadInput, MissingSupport
 
 COLORS = {"ok": "green", "limited": "yellow", "missing": "red"}
@@ -15,13 +16,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per check.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove what killed commands left on this host.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --clean: only list what would be removed.")] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write what this machine is and can do as TOML, without names, addresses or serial numbers.",
-        ),
-    ] = None,
+    report: Annotated[Path | None, report_option("what this machine is and can do")] = None,
 ) -> None:
     """Say what this machine can do, and how to get what it lacks; exit with status 2 if it cannot run VMs."""
     if dry_run and not clean:

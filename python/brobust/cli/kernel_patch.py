@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from brobust import files
+from brobust.cli.options import guest_option
 from brobust.errors import BadInput, MissingSupport, printable
 from brobust.kernel_patch import apply as patching
 from brobust.kernel_patch import compiling, series
@@ -58,13 +59,7 @@ def patch(
     module: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also link the module, and write tcp_bbr.ko into DIR.")
     ] = None,
-    guest: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="With --kdir debian-…: also write a guest kernel for the vm backend, with the module, into DIR.",
-        ),
-    ] = None,
+    guest: Annotated[Path | None, guest_option("the module")] = None,
 ) -> None:
     """Repair BBR in a kernel tree (docs/for-kernel.md), compile what changed, and explain the change.
 
@@ -133,10 +128,9 @@ def _modules(module: Path | None, guest: Path | None) -> Iterator[Path | None]:
 def _refusing() -> Iterator[None]:
     """Turn a disk's error into a refusal."""
     try:
-        yield
+        with files.writing_to(Path(tempfile.gettempdir())):
+            yield
     except OSError as error:
-        if (full := files.why_not_written(error, Path(tempfile.gettempdir()))) is not None:
-            raise full from None
         raise MissingSupport(f"the module cannot be built: {error}") from None
 
 

@@ -12,7 +12,7 @@ import typer
 
 from brobust import extras, files, units
 from brobust.cli import demo
-from brobust.cli.options import parsed, takes_fields
+from brobust.cli.options import parsed, report_option, takes_fields
 from brobust.errors import BadInput
 from brobust.lazily import pl
 
@@ -53,13 +53,7 @@ def validate(
         Path,
         typer.Option(metavar="DIRECTORY", help="Directory for the results; an interrupted series in it is completed."),
     ] = Path("validate"),
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the figures and what this machine is as TOML, without names, addresses or serial numbers.",
-        ),
-    ] = None,
+    report: Annotated[Path | None, report_option("the figures and what this machine is")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per cell, and one for all of them.")
     ] = False,

@@ -50,10 +50,9 @@ def build(
     tree for the next build of this kernel (kept_tree.py); None: only if the previous build has left one.
     """
     try:
-        return _build(order, progress or Progress(), force, keep_tree)
+        with files.writing_to(virtual_kernels.cache_root()):
+            return _build(order, progress or Progress(), force, keep_tree)
     except OSError as error:  # a cache directory that we may not write
-        if (full := files.why_not_written(error, virtual_kernels.cache_root())) is not None:
-            raise full from None
         raise MissingSupport(f"kernel: {order.name} cannot be built: {one_line(error)}") from None
 
 
