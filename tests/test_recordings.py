@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from brobust import files
+from brobust import files, lazily
 from brobust.contention import recordings
 from brobust.dataset import Dataset, Measured
 from brobust.dataset import recordings as recorded
@@ -82,7 +82,8 @@ def test_columns_that_nobody_needs_are_not_read(tmp_path: Path, monkeypatch: pyt
         taken.append(read(*arguments, **options))
         return taken[-1]
 
-    monkeypatch.setattr(pl, "read_parquet", noted)
+    for polars in (pl, lazily.pl):
+        monkeypatch.setattr(polars, "read_parquet", noted)
     assert recordings.offtimes(str(file)) == ((500 * MS, 2 * MS),)
     assert recorded.read(file).intervals.height == 1
     assert [set(table.columns) for table in taken] == [set(own), set(own)]
