@@ -6,8 +6,6 @@
 A report from a stranger is data: it is refused in one line if it is not what these commands write, or names somebody.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -13,8 +13,6 @@ when and from what it was made, with a hash of every file. docs/data/tables.toml
 page a table stands between `<!-- made: NAME -->` and `<!-- end -->`; on one line, these hold one number.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import hashlib

@@ -1,8 +1,6 @@
 """A few runs of each measured directory, with the hash of their packets: measured again in seconds, they tell whether a
 change of our code has changed what was measured, or only moved it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

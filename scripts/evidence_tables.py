@@ -21,8 +21,6 @@ docs/reproduction/numbers.md, or with `score = true` only their scores; `claims`
 paper's, of docs/reproduction/own.md).
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

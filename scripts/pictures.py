@@ -9,8 +9,6 @@ timeline is drawn here, of nothing but the file that `brobust trace` wrote, read
 notebook's picture ends before its sliders, which need a server of notebooks. `recording` needs bbr in this host's
 kernel."""
 
-from __future__ import annotations
-
 import argparse
 import html
 import io

@@ -5,8 +5,6 @@
 tests/test_fields.py fails while a page is not current.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import re

@@ -1,7 +1,5 @@
 """A headless Chromium that a test drives: it opens a page, runs script in it, and waits."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -9,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 CHROMIUM = shutil.which("chromium")
 SECONDS = 60
@@ -36,7 +34,7 @@ class Browser:
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:

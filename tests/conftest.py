@@ -1,7 +1,5 @@
 """Shared fixtures. Tests that need root or VMs have a marker, and are skipped with the reason where they cannot run."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -3,8 +3,6 @@
 What a command imports takes a second, and the tests give hundreds.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import subprocess

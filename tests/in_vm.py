@@ -1,7 +1,5 @@
 """Measure single runs in a testbed that stays booted: without a calibration, which takes as long as a run."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -6,8 +6,6 @@ does not use it; and what the kernel sets is refused with EFAULT unless it is th
 arch/x86/kernel/fpu/regset.c does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

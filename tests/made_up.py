@@ -1,7 +1,5 @@
 """Runs that nobody has measured, for tests of what is made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Hosts for backend lab: network namespaces of this machine, each with processes, /run, /dev/shm and a home of its own,
 and an sshd. They are joined by a wire for ssh, and by the measured path: sender - path - receiver."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """docs/new-control.md: it shows the file that is built, and its commands are executed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

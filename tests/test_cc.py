@@ -1,7 +1,5 @@
 """`brobust cc` loads into this host's kernel, in network namespaces of the test; and its refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every call of a control in a virtual kernel is made again in this process (brobust.conformance.calls)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

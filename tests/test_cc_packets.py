@@ -1,7 +1,5 @@
 """Our controls are compared with the kernel's own, packet by packet in virtual time (brobust.conformance.packets)."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

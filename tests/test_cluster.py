@@ -1,8 +1,6 @@
 """`--cluster`: a sweep on a real dask scheduler with two workers, over TLS, has the same results as on this machine,
 even if a worker dies. The workers have no kernel: it is sent to them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

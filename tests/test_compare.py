@@ -1,7 +1,5 @@
 """`brobust compare`: cells of two datasets, and which of them differ beyond noise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What guests boot faster than a bzImage: the executable in it."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import os

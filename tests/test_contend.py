@@ -1,7 +1,5 @@
 """`brobust contend`: which threads it finds, what it refuses, what it does to a thread, and that it is undone."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Cross traffic: what is drawn, and what of it arrives."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 

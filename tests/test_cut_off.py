@@ -1,8 +1,6 @@
 """What a killed process, a power cut or a full disk has left of a file in the cache is refused in one line, or made
 again by the command that made it, and never used."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

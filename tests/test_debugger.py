@@ -1,7 +1,5 @@
 """`brobust run --gdb`: virtual time stands until a debugger has attached to a kernel, and the run is the same run."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """The documentation names files that exist: every relative link, its anchor, and every path in backticks."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -1,7 +1,5 @@
 """A driver is one file that is found by being there, and every page, option and refusal that names drivers names it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

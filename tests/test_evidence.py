@@ -1,7 +1,5 @@
 """The documentation's numbers are made of data: what was changed by hand is found, what gives no table is refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -2,8 +2,6 @@
 share, timeslice (ms), control, and the wall time of a run of 10 s in virtual time (s), measured two at a time on 23
 November 2026."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import json

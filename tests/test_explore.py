@@ -1,7 +1,5 @@
 """`brobust explore`: who may ask, what a hostile page can do (nothing), and that each move of a slider is a run."""
 
-from __future__ import annotations
-
 import base64
 import json
 import signal

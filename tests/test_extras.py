@@ -1,7 +1,5 @@
 """Without the extra `study`, what needs it is refused before anything is measured; the terminal's figure needs none."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -4,8 +4,6 @@ They are the first 20 digits of `packet_hash` of `brobust demo`'s cells, repeat 
 package and the tick; docs/virtual-time.md tells what may differ without changing them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ part of the project, so both parts are skipped where something is missing. Built
 virtual-google3 and virtual-google2.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

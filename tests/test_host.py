@@ -1,7 +1,5 @@
 """Locks, directories that nobody else may write, and children that end with us. crates/host has what undoes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

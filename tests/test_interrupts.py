@@ -3,8 +3,6 @@
 interrupts.py of commit bc74388 shot at whole commands at random moments.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

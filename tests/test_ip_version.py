@@ -1,7 +1,5 @@
 """Flows over IPv6 in virtual time: the same kernels, path and CPU, and packets whose headers are 20 bytes longer."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,13 +22,13 @@ IPV6_ADDRESS = bytes.fromhex("20010db8000000000000000000000001")
 in_virtual_time = [pytest.mark.virtual, pytest.mark.timeout(240)]
 
 
-def run(ip_version: int, path: dict[str, Any] | None = None, **more: Any) -> brobust.api.Result:
+def run(ip_version: int, path: dict[str, Any] | None = None, **more: Any) -> brobust.Result:
     scenario = {"flows": [{"cc": "cubic"}], "duration": "2s", **more}
     return brobust.run({"path": {**PATH, "ip_version": ip_version, **(path or {})}, **scenario})
 
 
 @cache
-def kept(ip_version: int) -> brobust.api.Result:
+def kept(ip_version: int) -> brobust.Result:
     return run(ip_version, packets=True, samples="ack")
 
 
@@ -144,7 +142,7 @@ class TestFlows:
 
     @pytest.mark.parametrize("aqm", ["codel", "codel ecn", "red ecn", "fq_codel"])
     def test_a_bottleneck_that_is_a_kernel(self, aqm: str) -> None:
-        def measured(version: int) -> brobust.api.Result:
+        def measured(version: int) -> brobust.Result:
             more = {"flows": [{"cc": "cubic", "count": 2}], "packets": True}
             return run(version, {"aqm": aqm, "buffer": "2bdp", "bandwidth": "20mbit"}, **more)
 

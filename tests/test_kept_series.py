@@ -4,8 +4,6 @@ Each of its changes replaces one line, so skeletons stand for the kernels' files
 rule does is tested in virtual time (test_virtual.py), since every virtual kernel has it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import re

@@ -1,7 +1,5 @@
 """Our controls are built as kernel modules with Debian's headers, and work in a guest."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

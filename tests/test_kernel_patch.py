@@ -4,8 +4,6 @@ Skeletons stand for the kernels' files. They have no more of them than the seman
 what the repaired code does is run. Debian's own sources are taken where the cache has them.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

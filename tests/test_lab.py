@@ -1,8 +1,6 @@
 """Backend lab on three hosts with an sshd each (tests/ssh_hosts.py): a series, and that nothing is left on any host,
 whatever is killed or cut."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The agent of backend lab, without ssh: it undoes everything when whoever asks it is gone, or says nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import psutil
 import pytest
@@ -28,7 +26,7 @@ class Asked:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "BROBUST_RUNTIME": str(runtime)},
         )  # fmt: skip
 
-    def __enter__(self) -> Asked:
+    def __enter__(self) -> Self:
         self.process.__enter__()
         return self
 

@@ -1,7 +1,5 @@
 """The oracle of study repair: what the best possible sender carries in given timeslices."""
 
-from __future__ import annotations
-
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """The pacer for user space (crates/pacer) and the repair's decisions (cc/repair.h): both do what the vectors say, which
 Rust tests check of the crate and of bbr_steady's rule, too."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

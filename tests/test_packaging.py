@@ -1,7 +1,5 @@
 """What `make dist` packs besides programs: the unit and the manifests fit the program, and packing is reproducible."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import io

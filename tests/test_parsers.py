@@ -3,8 +3,6 @@
 HYPOTHESIS_PROFILE=deep tries many more inputs (tests/conftest.py).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Programs of the user in virtual kernels: what is packed for them, what is refused, and what they send."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -64,7 +62,7 @@ def in_path(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
 
 
-def run(sender: str = SENDER, receiver: str = RECEIVER, **more: Any) -> brobust.api.Result:
+def run(sender: str = SENDER, receiver: str = RECEIVER, **more: Any) -> brobust.Result:
     path = {"bandwidth": "20mbit", "buffer": "4bdp"}
     of_programs = {"sender": sender, "receiver": receiver, **more.pop("programs", {})}
     return brobust.run({"path": path, "duration": "1s", "programs": of_programs, **more})

@@ -1,8 +1,6 @@
 """QUIC stacks as senders: their names, what is refused, and what they send. Building one takes minutes, so the runs are
 skipped where none is built; `brobust quic build quinn` builds one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

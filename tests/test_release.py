@@ -1,7 +1,5 @@
 """What a maintainer does for a release: the version is changed everywhere, what an index refuses is found before."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os

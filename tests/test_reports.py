@@ -1,7 +1,5 @@
 """A report of a machine can be sent to strangers, and one of a stranger can be taken in."""
 
-from __future__ import annotations
-
 import copy
 import getpass
 import platform

@@ -1,7 +1,5 @@
 """A run can be looked into: as a timeline, and as an answer in words whose cause is known by construction."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

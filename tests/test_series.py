@@ -1,7 +1,5 @@
 """A series opens one backend at a time, measures several runs at a time if that is possible, and stops at once."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -13,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -52,7 +50,7 @@ class Pretended:
         self._begun = itertools.count(1)
         self._together: threading.Barrier | None = None
 
-    def __enter__(self) -> Pretended:
+    def __enter__(self) -> Self:
         self.open += 1
         return self
 

@@ -1,7 +1,5 @@
 """Servers as senders in virtual time: who waits and who asks, and what clients told of their requests."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -29,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("servers") / "page_server", "page_server", "-static")
 
 
-def run(server: Path, words: str = "", receiver: str = ASK, **more: Any) -> brobust.api.Result:
+def run(server: Path, words: str = "", receiver: str = ASK, **more: Any) -> brobust.Result:
     of_programs = {"sender": f"{server} {{port}} 20000 {words}", "receiver": receiver, "waits": "sender"}
     path = {"bandwidth": "20mbit", **more.pop("path", {})}
     return brobust.run({"path": path, "duration": "1s", "programs": of_programs, **more})

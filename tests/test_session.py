@@ -1,7 +1,5 @@
 """Nothing is left on the host, whichever process dies. crates/host has the tests of each step."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

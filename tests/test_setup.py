@@ -1,7 +1,5 @@
 """What sets a checkout up leaves nothing behind when it is interrupted, neither on the host nor half of a file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

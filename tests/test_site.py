@@ -1,7 +1,5 @@
 """The site of the documentation (scripts/site): every page, no network, and a search that works in files."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """bbr_steady, the kernel's BBR with a pacing schedule that is kept on average, in virtual time."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Studies: files that say what to measure and what is claimed of it, and the rules that decide."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,8 +1,6 @@
 """docs/tutorial.md shows what its commands print: they are run in the order of the page, with the files that it says to
 write. What it does on the reader's own host (`brobust watch`) is not part of this."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 CI builds no kernel for it: `brobust kernel build virtual-6.12-realtime` does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """`brobust validate` without VMs: how runs are repeated in virtual time, and how the two are compared."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Senders with several vCPUs: what a scenario says of them, where they run, and what each got."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

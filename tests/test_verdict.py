@@ -1,7 +1,5 @@
 """A run that did not have the CPU it asked for, or delivered nothing, is never ok."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,8 +1,6 @@
 """Real kernels in virtual time. Deterministic, so what is exact is asserted exactly; the published figures with the
 margins that the papers leave."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -40,11 +38,11 @@ SHORT: dict[str, Any] = {
 }
 
 
-def run(repeat: int = 0, **scenario: Any) -> brobust.api.Result:
+def run(repeat: int = 0, **scenario: Any) -> brobust.Result:
     return brobust.run(scenario, repeat=repeat)
 
 
-def _most_in_5_ms(result: brobust.api.Result, start: float, end: float) -> int:
+def _most_in_5_ms(result: brobust.Result, start: float, end: float) -> int:
     """Return the largest number of packets that the sender sent in 5 ms between these times, s."""
     sent = result.packets.filter((pl.col("direction") == "data") & pl.col("time_s").is_between(start, end))
     return int(sent.group_by((pl.col("time_s") * 200).floor()).len()["len"].max())
@@ -138,12 +136,12 @@ class TestPublished:
 
 
 @pytest.fixture(scope="module")
-def contended() -> brobust.api.Result:
+def contended() -> brobust.Result:
     return run(**{**SHORT, "path": {**PATH, "buffer": "1bdp"}, "flows": [{"cc": "cubic"}]}, samples="ack", packets=True)
 
 
 class TestLink:
-    def test_no_packet_is_lost_or_made_up(self, contended: brobust.api.Result) -> None:
+    def test_no_packet_is_lost_or_made_up(self, contended: brobust.Result) -> None:
         data = contended.packets.filter(direction="data")
         dropped = data["dropped"].sum()
         assert dropped == contended.runs["drops"].sum() > 0
@@ -152,14 +150,14 @@ class TestLink:
         assert arrived["left_s"].is_sorted() and arrived["arrived_s"].is_sorted()
         assert (arrived["left_s"] > arrived["time_s"]).all()
 
-    def test_the_bottleneck_sends_at_its_rate(self, contended: brobust.api.Result) -> None:
+    def test_the_bottleneck_sends_at_its_rate(self, contended: brobust.Result) -> None:
         left = contended.packets.filter(direction="data", dropped=False)
         gaps = left["left_s"].diff().drop_nulls()
         sizes = left["frame_bytes"][1:]
         # 100 Mbit/s; times are rounded to ns
         assert (gaps * 1e9 >= sizes.cast(pl.Float64) * 80 - 2).all()
 
-    def test_queue_and_samples_agree(self, contended: brobust.api.Result) -> None:
+    def test_queue_and_samples_agree(self, contended: brobust.Result) -> None:
         limit = 125_000
         assert 0 < contended.packets["queue_bytes"].max() <= limit
         assert 0 < contended.samples["queue_bytes"].max() <= limit
@@ -168,7 +166,7 @@ class TestLink:
         acks = contended.packets.filter((pl.col("direction") == "ack") & (pl.col("arrived_s") < 2))
         assert 0.99 * len(acks) <= len(contended.samples) <= len(acks)
 
-    def test_the_capture_holds_every_packet(self, contended: brobust.api.Result) -> None:
+    def test_the_capture_holds_every_packet(self, contended: brobust.Result) -> None:
         assert contended.pcap is not None
         magic, _, _, _, _, snaplen, linktype = struct.unpack("<IHHiIII", contended.pcap[:24])
         assert (magic, linktype) == (0xA1B23C4D, 1)  # nanoseconds, Ethernet
@@ -190,7 +188,7 @@ class TestLink:
         assert result.samples.filter(pl.col("time_s") > 3)["rtt_ms"].min() >= 60
 
     def test_a_second_bottleneck_behind_the_first(self) -> None:
-        def of(**more: Any) -> tuple[brobust.api.Result, dict[str, Any]]:
+        def of(**more: Any) -> tuple[brobust.Result, dict[str, Any]]:
             path = {**PATH, "buffer": "1bdp", **more}
             result = run(path=path, flows=[{"cc": "cubic"}], duration="2s", packets=True, samples="ack")
             return result, result.runs.row(0, named=True)
@@ -515,7 +513,7 @@ class TestSenders:
     def test_googles_interface_makes_other_packets_on_short_paths_only(self) -> None:
         """The mainline's TSO packets have a bonus: 64 KiB, halved for every 512 us of RTT. google has none in v1."""
 
-        def of(rtt: str, sizing: str, cc: str = "bbr") -> brobust.api.Result:
+        def of(rtt: str, sizing: str, cc: str = "bbr") -> brobust.Result:
             late = {"share": 0.05, "timeslice": "100us"}
             path = {"bandwidth": "100mbit", "rtt": rtt, "buffer": "4bdp"}
             flows = [{"cc": cc}]

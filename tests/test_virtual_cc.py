@@ -1,7 +1,5 @@
 """brb_bbq and brb_bbr1 do what they are for, in virtual time (the repairs: test_steady.py and test_virtual.py)."""
 
-from __future__ import annotations
-
 import pytest
 
 import brobust

@@ -1,7 +1,5 @@
 """Virtual kernels are built only when something has changed, found by name, and refused in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

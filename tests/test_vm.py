@@ -4,8 +4,6 @@ Every comparison is between medians of one series on one machine, with room to s
 absolute times. The default path is 20 Mbit/s, which a TCG guest can carry.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

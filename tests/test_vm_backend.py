@@ -1,7 +1,5 @@
 """The vm backend handles guests that die and calibrations that fall short; the guests are not real."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our controls work in real VMs, as BPF programs and compared with the kernel's own; other drivers and kernels."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`brobust watch` names what limits the sockets of this host, and explains it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

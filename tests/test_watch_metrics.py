@@ -1,7 +1,5 @@
 """`brobust watch --serve`: what Prometheus gets, the service that serves it, and the dashboard that shows it."""
 
-from __future__ import annotations
-
 import functools
 import http.client
 import json

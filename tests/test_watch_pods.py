@@ -1,7 +1,5 @@
 """`brobust watch` names the owner of each socket, and says whom a CPU limit throttles, in cgroups like a kubelet's."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

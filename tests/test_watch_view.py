@@ -1,7 +1,5 @@
 """The terminal view of `brobust watch` with scripted sweeps, and the command in a pseudo-terminal."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import functools

@@ -1,7 +1,5 @@
 """Work that takes time: what a sender's programs encrypt and accept, held in virtual time while its CPU is there."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -5,8 +5,6 @@ prometheus.py PROMETHEUS TARBALL      # as root: a pod with a CPU limit is among
 Printed: how much was asked. What has no answer is an error, since there is something of everything here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

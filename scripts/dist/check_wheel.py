@@ -3,8 +3,6 @@
 package index: `check_wheel.py WHEEL VERSION`. What an index itself refuses is `twine check --strict`'s part.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from email.parser import Parser

@@ -6,8 +6,6 @@ Cargo.lock says which Rust packages there are, and Debian's own files what the s
 looked at knows both (cargo-cyclonedx has only the first, and takes minutes to compile).
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -5,8 +5,6 @@ There its links to files of the repository lead nowhere, so a page becomes the c
 title, and any other file its name.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ The same files give the same bytes. The format is the OCI image specification 1.
 blobs/sha256 the index of architectures, and for each a manifest, a configuration and a layer, named by their hashes.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -4,8 +4,6 @@
 scripts/dist/kernels.py DIRECTORY NAME...
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import sys

@@ -7,8 +7,6 @@ reference.py generates. They are written for a git host, where a link to a file 
 file. The site has only the pages and their pictures, so a link to another file becomes the file's name.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -6,8 +6,6 @@ The command line's is what `--help` prints, whoever answers: Typer's commands, o
 `brobust` runs for some of its commands. Both list their subcommands below the line "Commands:".
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import os
