@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ from brobust.dataset.parts import PART
 from brobust.dataset.store import ALWAYS_WRITTEN
 from brobust.errors import BadInput
 from brobust.report.plot import RUNS_FOR_95
-from brobust.scenario import Grid
+from brobust.scenario import Grid, Run
 from brobust.scenario.grid import override
 from conftest import Brobust, json_lines
 
@@ -27,14 +28,12 @@ def _dataset(directory: Path, rates: dict[float, list[float]], **fields: object)
         "flows": [{"cc": "bbr"}],
         "repeat": max(len(values) for values in rates.values()),
     }
-    grid = Grid(override(own, fields))
-    dataset = Dataset.create(directory, grid, {})
-    for run in grid.runs():
+
+    def measured(run: Run) -> dict[str, Any] | None:
         values = rates[run.scenario.contention.share]
-        if run.repeat < len(values):
-            rows = made_up.rows(run, throughput_mbps=values[run.repeat], retransmits=0)
-            dataset.append(run.id, Measured(rows))
-    return dataset
+        return {"throughput_mbps": values[run.repeat], "retransmits": 0} if run.repeat < len(values) else None
+
+    return made_up.dataset(directory, Grid(override(own, fields)), measured)
 
 
 BEFORE = {1.0: [18.9, 19.0, 19.1, 18.8, 19.0], 0.5: [5.1, 5.6, 4.9, 5.3, 5.2], 0.25: [1.2, 1.3, 1.2, 1.1, 1.2]}
