@@ -1,12 +1,12 @@
 """Every field of a scenario is described once, and all that is said about it elsewhere comes from there."""
 
-import importlib.util
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import write_field_docs
 from pydantic import BaseModel
 
 from brobust import drivers
@@ -103,11 +103,7 @@ def test_what_is_no_number_lies_outside_of_every_bound() -> None:
 
 def test_the_pages_are_those_of_the_descriptions() -> None:
     """If this fails: make format, or .venv/bin/python scripts/write_field_docs.py."""
-    spec = importlib.util.spec_from_file_location("write_field_docs", ROOT / "scripts" / "write_field_docs.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    pages: dict[Path, str] = script.pages()
+    pages = write_field_docs.pages()
     assert [page.name for page, text in pages.items() if page.read_text() != text] == [], "make format"
     scenario = pages[ROOT / "docs" / "scenario.md"]
     assert [row.name for row in ROWS if f"| `{row.name}` | `{row.option}` | {row.help}" not in scenario] == []
@@ -116,10 +112,14 @@ def test_the_pages_are_those_of_the_descriptions() -> None:
 @pytest.mark.parametrize("name", [
     "write_field_docs.py", "site/build.py", "site/reference.py", "add_report.py", "pictures.py",
 ])  # fmt: skip
-def test_a_script_that_writes_pages_only_prints_its_help_where_it_is_asked_for_it(name: str, tmp_path: Path) -> None:
+def test_a_script_that_writes_pages_only_prints_its_help_where_it_is_asked_for_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (ROOT / "docs/scenario.md").stat().st_mtime_ns
-    script = [sys.executable, ROOT / "scripts" / name]
-    asked = subprocess.run([*script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert asked.stdout.startswith("usage: ") and list(tmp_path.iterdir()) == []
-    assert subprocess.run([*script, "--hepl"], cwd=tmp_path, capture_output=True).returncode == 2
-    assert (ROOT / "docs/scenario.md").stat().st_mtime_ns == before
+    monkeypatch.chdir(tmp_path)
+    for word, status, said in (("--help", 0, "usage: "), ("--hepl", 2, "")):
+        monkeypatch.setattr(sys, "argv", [name, word])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / "scripts" / name), run_name="__main__")
+        assert ended.value.code == status and capsys.readouterr().out.startswith(said)
+    assert list(tmp_path.iterdir()) == [] and (ROOT / "docs/scenario.md").stat().st_mtime_ns == before
