@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from decimal import Decimal
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ def lossy() -> Result:
     """A run in which everything happens: timeslices, losses, packets that are sent again."""
     fields = {**BBR, **ALL, "contention": {"share": 0.5}, "duration": "2s"}
     return brobust.run({**fields, "path": {**BBR["path"], "loss": 0.01}})  # type: ignore[dict-item]
+
+
+@pytest.fixture(scope="module")
+def repaired() -> Result:
+    """A run in which a repair acts."""
+    return brobust.run({**BBR, **ALL, "contention": {"share": 0.5}, "duration": "1s", "flows": [{"cc": "bbr_steady"}]})
 
 
 class Timeline:
@@ -127,15 +134,14 @@ def test_of_several_flows_one_may_have_sent_nothing_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.virtual
-def test_a_timeline_shows_when_a_repair_catches_up(tmp_path: Path) -> None:
-    run = brobust.run({**BBR, **ALL, "contention": {"share": 0.5}, "duration": "1s", "flows": [{"cc": "bbr_steady"}]})
-    trace.write(run, tmp_path / "run.perfetto-trace")
+def test_a_timeline_shows_when_a_repair_catches_up(repaired: Result, tmp_path: Path) -> None:
+    trace.write(repaired, tmp_path / "run.perfetto-trace")
     begins = [event.name for event in Timeline(tmp_path / "run.perfetto-trace").named("catching up") if event.type == 1]
-    capture.write(run, tmp_path / "run.pcapng")
+    capture.write(repaired, tmp_path / "run.pcapng")
     acted = {
         found[1]
         for *_, comment in _pcapng(tmp_path / "run.pcapng")
-        if "the repair acted" in comment and (found := re.search(r"timeslice (\d+):", comment))
+        if (found := re.search(r"timeslice (\d+):.*the repair acted in this timeslice: paced at", comment))
     }
     assert set(begins) == {"a repair acts"} and len(begins) == len(acted) > 10
 
@@ -237,15 +243,8 @@ def test_a_capture_says_of_each_packet_in_which_timeslice_it_left_and_why_it_was
     assert not any("the repair acted" in comment for *_, comment in commented)
 
 
-@pytest.mark.virtual
-def test_a_capture_shows_a_repair_that_acts_and_needs_packets(
-    brobust: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fields = {**BBR, **ALL, "contention": {"share": 0.5}, "duration": "1s", "flows": [{"cc": "bbr_steady"}]}
-    capture.write(api.run(fields), tmp_path / "run.pcapng")
-    comments = [comment for *_, comment in _pcapng(tmp_path / "run.pcapng")]
-    assert sum("the repair acted in this timeslice: paced at" in comment for comment in comments) > 20
-    brobust("run", "--cc", "bbr", "--share", "1", "--duration", "1s", "--repeat", "1", "--out", "data")
+def test_a_capture_needs_packets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _dataset(tmp_path / "data", ["abc-0"])
     line = refused(capsys, "trace", str(tmp_path / "data"), "-o", str(tmp_path / "no.pcapng"))
     assert "has no packets; `brobust run --packets` records them" in line and not (tmp_path / "no.pcapng").exists()
     line = refused(capsys, "trace", str(tmp_path / "data"), "-o", str(tmp_path / "no.pcap"))
@@ -543,12 +542,16 @@ def _measured(fields: dict[str, Any], **more: Any) -> Result:
     return brobust.run({**fields, "flows": [flow]})
 
 
+@cache
+def _known(name: str) -> Result:
+    return _measured(KNOWN[name][0])
+
+
 @pytest.mark.virtual
 @pytest.mark.parametrize("known", KNOWN)
 def test_the_cause_of_a_run_is_the_one_it_was_given(known: str) -> None:
-    fields, causes = KNOWN[known]
-    result = _measured(fields)
-    assert api.explain(result, result.run).causes == causes, result.explain()
+    result = _known(known)
+    assert api.explain(result, result.run).causes == KNOWN[known][1], result.explain()
 
 
 @pytest.mark.virtual
@@ -613,11 +616,9 @@ def test_frames_of_no_flow_are_no_sign_of_a_window(more: dict[str, Any]) -> None
 
 @pytest.mark.virtual
 def test_without_tries_two_signs_leave_it_open_and_one_decides() -> None:
-    both = _measured(KNOWN["loss under contention, CUBIC"][0])
-    said = both.explain(tries=False)
+    said = _known("loss under contention, CUBIC").explain(tries=False)
     assert re.search(r"does not decide between the CPU that is taken from the sender \(.*\) and random loss on", said)
-    one = _measured(KNOWN["timeslices of 10 ms"][0])
-    said = one.explain(tries=False)
+    said = _known("timeslices of 10 ms").explain(tries=False)
     assert "The only cause of which there is a sign is the CPU that is taken from the sender: it was there for" in said
 
 
