@@ -247,8 +247,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     separate one takes a second to start."""
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
-    line = capsys.readouterr().err
-    assert ended.value.code == 2 and line.count("\n") == 1, line
+    out, line = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "") and line.count("\n") == 1, (out, line)
     return line
 
 
