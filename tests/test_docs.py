@@ -165,12 +165,17 @@ def _unknown(words: list[str]) -> str | None:
 
 def _unknown_to_program(words: list[str]) -> str | None:
     """The same for a command of the program for operators."""
-    commands = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
-    help_of = subprocess.run([host_program(), *commands, "--help"], capture_output=True, text=True)
-    if help_of.returncode != 0:
+    commands = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    if (said := _help(commands)) is None:
         return " ".join(commands)
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
-    return next((option for option in options if not re.search(rf"{option}\b", help_of.stdout)), None)
+    return next((option for option in options if not re.search(rf"{option}\b", said)), None)
+
+
+@functools.cache
+def _help(commands: tuple[str, ...]) -> str | None:
+    asked = subprocess.run([host_program(), *commands, "--help"], capture_output=True, text=True)
+    return asked.stdout if asked.returncode == 0 else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
