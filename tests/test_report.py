@@ -70,6 +70,12 @@ def runs() -> pl.DataFrame:
     return rows()
 
 
+@pytest.fixture
+def empty_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of figures are empty: to lay out and paint the two of a figure takes most of a second."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+
 def test_a_cell_is_the_median_of_its_runs_with_spread_and_n(runs: pl.DataFrame) -> None:
     cell = (
         summary.cells(runs, no_grid)[0].filter((pl.col("cc") == "bbr") & (pl.col("share") == 0.25)).row(0, named=True)
@@ -489,6 +495,7 @@ def test_a_figure_names_each_control_once_and_above_its_panels_if_there_are_many
     assert many.axes[0].get_legend() is None and len(many.legends[0].get_texts()) == 5
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_the_terminal_says_that_it_has_the_first_of_several_panels(
     runs: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -700,6 +707,7 @@ def test_an_undisturbed_run_stands_in_every_panel(runs: pl.DataFrame) -> None:
     assert figure._runs.filter(pl.col("share") == 1)["timeslice_ms"].unique().sort().to_list() == [1.0, 10.0]
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_the_utilization_of_a_bandwidth_that_changes_is_refused(tmp_path: Path) -> None:
     """It is of the bandwidth at the beginning."""
     grids = [{"path": {"bandwidth_changes": [["1s", "5mbit"]]}}, {}]
@@ -709,6 +717,7 @@ def test_the_utilization_of_a_bandwidth_that_changes_is_refused(tmp_path: Path) 
     draw(dataset, None, tmp_path)
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_what_work_costs_programs_may_be_the_horizontal_axis(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -721,6 +730,7 @@ def test_what_work_costs_programs_may_be_the_horizontal_axis(
     assert "CPU time of a system call [us]" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_another_value_than_the_throughput_is_drawn_into_a_file_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -738,6 +748,7 @@ def test_another_value_than_the_throughput_is_drawn_into_a_file_of_its_own(
             draw(dataset, None, tmp_path, value)
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_the_figure_of_a_part_of_a_series_says_how_much_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
