@@ -32,7 +32,7 @@ path = { bandwidth = "50mbit", buffer = "4bdp" }
 contention = { share = [0.5, 0.25] }
 flows = [{ cc = ["bbr", "cubic"] }]
 [scale.quick]
-repeat = 6
+repeat = 4
 """
 
 
@@ -122,7 +122,7 @@ def test_workers_measure_what_this_machine_would_and_one_that_dies_loses_no_run(
         sweep.wait(timeout=WAIT)
     assert sweep.returncode == 0
     rows = json_lines("".join(first) + rest)
-    assert len(rows) == 24 and {row["outcome"] for row in rows} == {"ok"}
+    assert len(rows) == 16 and {row["outcome"] for row in rows} == {"ok"}
     datasets = [Dataset.open(tmp_path / name) for name in ("here", "there")]
     hashes = [dict(dataset.runs().select("run", "packet_hash").rows()) for dataset in datasets]
     assert hashes[0] == hashes[1]
@@ -143,7 +143,7 @@ def test_a_worker_that_cannot_measure_is_retired_and_costs_no_run(
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("brobust: ")]
     assert re.match(r"brobust: worker tls://\S+ cannot measure: .*; it is retired, and others measure its runs$", line)
     assert str(cluster.caches[1]) in line
-    assert len(Dataset.open(tmp_path / "there").finished()) == 24
+    assert len(Dataset.open(tmp_path / "there").finished()) == 16
 
 
 def test_a_worker_that_has_joined_with_another_brobust_does_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_without_any_worker_that_can_measure_the_series_ends() -> None:
 def test_if_the_scheduler_dies_what_was_measured_is_kept_and_the_command_says_what_to_do(
     cluster: Cluster, study: Path, tmp_path: Path
 ) -> None:
-    study.write_text(STUDY.replace("repeat = 6", "repeat = 100"))
+    study.write_text(STUDY.replace("repeat = 4", "repeat = 100"))
     command = [BROBUST, "sweep", str(study), "--out", "there", "--cluster", cluster.address, "--json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
         assert sweep.stdout is not None and sweep.stderr is not None
