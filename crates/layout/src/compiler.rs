@@ -1,4 +1,4 @@
-//! Asks the C compiler.
+//! Asks clang.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -20,7 +20,8 @@ static PROGRAMS: AtomicU32 = AtomicU32::new(0);
 impl Header {
     /// Returns the fields of a struct in the order in which the header has them.
     pub fn fields(&self, structure: &str) -> Vec<Field> {
-        let names = parse::field_names(&self.preprocessed(), structure);
+        let layouts = ["-fsyntax-only", "-Xclang", "-fdump-record-layouts-complete"];
+        let names = parse::field_names(&self.compile(&layouts, self.code), structure);
         let ask = |name: &String| {
             [
                 format!("__builtin_offsetof(struct {structure}, {name})"),
@@ -39,7 +40,8 @@ impl Header {
 
     /// Returns the names of an enum and their numbers, in the order in which the header has them.
     pub fn enumerators(&self, name: &str) -> Vec<(String, u64)> {
-        let names = parse::enumerator_names(&self.preprocessed(), name);
+        // Without comments and macros.
+        let names = parse::enumerator_names(&self.compile(&["-E", "-P"], self.code), name);
         let values = self.values(&names);
         names.into_iter().zip(values).collect()
     }
@@ -78,24 +80,18 @@ impl Header {
         String::from_utf8(output.stdout).unwrap().lines().map(|line| line.parse().unwrap()).collect()
     }
 
-    /// Returns the header with all that it includes, without comments and macros.
-    fn preprocessed(&self) -> String {
-        self.compile(&["-E", "-P"], self.code)
-    }
-
     fn compile(&self, arguments: &[impl AsRef<OsStr>], source: &str) -> String {
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-        let mut compiling = Command::new(compiler)
+        let mut compiling = Command::new("clang")
             .args(["-std=gnu11", "-x", "c", "-"])
             .args(arguments)
             .args(self.arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("a C compiler is installed");
+            .expect("clang is installed");
         compiling.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
         let output = compiling.wait_with_output().unwrap();
-        assert!(output.status.success(), "the C compiler refuses\n{source}");
+        assert!(output.status.success(), "clang refuses\n{source}");
         String::from_utf8(output.stdout).unwrap()
     }
 }

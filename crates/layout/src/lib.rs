@@ -1,9 +1,8 @@
-//! Declares structs of C in Rust, and in tests compares each with what the C compiler makes of it, field by field.
+//! Declares structs of C in Rust, and in tests compares each with what clang makes of it, field by field.
 //!
-//! The names of the fields come from the preprocessed header, their offsets and sizes from a program that the C
-//! compiler builds. So a field that is added, removed, renamed, moved or swapped with another on one side fails the
-//! test, also where the size of the struct stays the same. The Rust side cannot leave a field out: then it does not
-//! compile.
+//! The names of the fields come from clang's layouts, their offsets and sizes from a program that it builds. So a field
+//! that is added, removed, renamed, moved or swapped with another on one side fails the test, also where the size of the
+//! struct stays the same. The Rust side cannot leave a field out: then it does not compile.
 //!
 //! `headers` says where each shared header is.
 

@@ -3,7 +3,7 @@
 use brobust_layout::{assert_same_layout, compare, Field, Header};
 
 const C: Header = Header {
-    code: "struct pair { unsigned one; unsigned other; }; enum kind { PAIR_ONE, PAIR_OTHER = 5 };",
+    code: "struct pair { unsigned one; unsigned other; }; enum kind { PAIR_ONE, PAIR_OTHER = 5, };",
     arguments: &[],
 };
 
@@ -24,6 +24,28 @@ struct Longer {
     one: u32,
     other: u32,
     third: u32,
+}
+
+const THING: Header = Header {
+    code: "
+        struct other_thing { int x; };
+        struct thing {
+            unsigned long long a, b[4U << 20][2];
+            unsigned char low_bits : 4, high_bits : 4;
+            const char *name;
+            struct other_thing in, *out;
+            void (*call)(struct thing *, int);
+            union { unsigned bytes; struct { short low, high; }; };
+            struct { int inner; } named;
+        };
+    ",
+    arguments: &[],
+};
+
+#[test]
+fn every_field_is_found_in_its_order() {
+    let names: Vec<String> = THING.fields("thing").into_iter().map(|field| field.name).collect();
+    assert_eq!(names, ["a", "b", "name", "in", "out", "call", "bytes", "low", "high", "named"]);
 }
 
 #[test]
