@@ -6,8 +6,9 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use brobust_host::{eventually, Stat};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-host");
@@ -92,10 +93,7 @@ fn sampling_ends_with_its_results_on_sigterm() {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
         u64::from_str_radix(mask, 16).unwrap() >> (libc::SIGTERM - 1) & 1 == 1
     };
-    let begun = Instant::now();
-    while !catches_it() && begun.elapsed() < Duration::from_secs(30) {
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually(Duration::from_secs(30), catches_it);
     // SAFETY: it is our child, and has not been waited for.
     unsafe { libc::kill(sampler.id() as i32, libc::SIGTERM) };
     let Some(lines) = sampled(&sampler.wait_with_output().unwrap()) else { return };
@@ -144,30 +142,20 @@ fn the_spinner_gives_way_and_dies_with_its_parent() {
     let mut parent = parent.spawn().unwrap();
     let mut spinner = String::new();
     BufReader::new(parent.stdout.take().unwrap()).read_line(&mut spinner).unwrap();
-    let spinner = spinner.trim();
-    let begun = Instant::now();
-    while !gives_way(spinner) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the spinner does not give way");
-        thread::sleep(Duration::from_millis(5));
-    }
-    assert!(is_running(spinner));
+    let spinner = spinner.trim().parse().unwrap();
+    assert!(eventually(Duration::from_secs(60), || gives_way(spinner)), "the spinner does not give way");
+    assert!(Stat::of_living(spinner).is_some());
     drop(parent.stdin.take());
     parent.wait().unwrap();
     // It has to run once more to end, and on a busy machine it gives way for long.
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while is_running(spinner) {
-        assert!(Instant::now() < deadline, "the spinner outlives its parent");
-        thread::sleep(Duration::from_millis(20));
-    }
+    assert!(
+        eventually(Duration::from_secs(120), || Stat::of_living(spinner).is_none()),
+        "the spinner outlives its parent"
+    );
 }
 
 /// Whether its scheduling policy is SCHED_IDLE, which is when it is tied to its parent.
-fn gives_way(pid: &str) -> bool {
+fn gives_way(pid: i32) -> bool {
     // SAFETY: plain numbers.
-    unsafe { libc::sched_getscheduler(pid.parse().unwrap()) == libc::SCHED_IDLE }
-}
-
-fn is_running(pid: &str) -> bool {
-    // A zombie has ended, although init has not reaped it yet.
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    unsafe { libc::sched_getscheduler(pid) == libc::SCHED_IDLE }
 }

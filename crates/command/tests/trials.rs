@@ -4,9 +4,9 @@
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use brobust_host::eventually;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_brobust-host");
@@ -97,10 +97,7 @@ fn of_a_namespace_that_goes_it_is_unknown_whether_a_socket_is_short_of_cpu() {
         let files = fs::read_dir(format!("/proc/{}/fd", watched.id())).unwrap().flatten();
         files.filter_map(|file| fs::read_link(file.path()).ok()).any(|to| to.to_string_lossy().starts_with("socket:"))
     };
-    let begun = Instant::now();
-    while !has_begun() && begun.elapsed() < Duration::from_secs(30) {
-        sleep(Duration::from_millis(5));
-    }
+    eventually(Duration::from_secs(30), has_begun);
     // On a busy machine it might be over before the namespace goes.
     let signal = |number| unsafe { libc::kill(watched.id() as i32, number) }; // SAFETY: plain numbers.
     assert_eq!(signal(libc::SIGSTOP), 0);
@@ -129,14 +126,10 @@ fn a_namespace_that_has_ended_goes_although_the_next_sweep_is_far() {
     // It says where it serves when it has found the namespace.
     watched.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
     assert!(ip(&format!("netns delete {name}")));
-    let begun = Instant::now();
     let place = format!("/sys/class/net/{device}");
-    while fs::exists(&place).unwrap() && begun.elapsed() < Duration::from_secs(200) {
-        sleep(Duration::from_millis(20));
-    }
-    let is_there = fs::exists(&place).unwrap();
+    let has_gone = eventually(Duration::from_secs(200), || !fs::exists(&place).unwrap());
     watched.kill().and_then(|()| watched.wait()).unwrap();
-    assert!(!is_there, "the watch keeps it");
+    assert!(has_gone, "the watch keeps it");
 }
 
 #[test]

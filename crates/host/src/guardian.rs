@@ -6,15 +6,14 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{signal, SigHandler, Signal};
 
 use crate::refusal::reason;
 use crate::sched_attr::SchedAttr;
-use crate::{Owner, Refusal, Result};
+use crate::{eventually, Owner, Refusal, Result};
 
 /// The file of the program that runs, whatever has become of its name: it may have been replaced or, as on the hosts of
 /// backend lab, removed.
@@ -25,7 +24,6 @@ const ALIVE: &[u8] = b"alive\n";
 const DONE: &[u8] = b"done\n";
 
 /// The handle of a guardian in the process that it guards.
-#[derive(Debug)]
 pub struct Guardian {
     process: Child,
     pipe: ChildStdin,
@@ -81,11 +79,8 @@ impl Guardian {
     pub fn dismiss(mut self) {
         let _ = self.pipe.write_all(DONE);
         drop(self.pipe);
-        let begun = Instant::now();
         // If somebody has stopped it, it will read the message later.
-        while begun.elapsed() < Duration::from_secs(10) && !matches!(self.process.try_wait(), Ok(Some(_)) | Err(_)) {
-            sleep(Duration::from_millis(5));
-        }
+        eventually(Duration::from_secs(10), || !matches!(self.process.try_wait(), Ok(None)));
     }
 }
 

@@ -6,6 +6,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 pub mod cgroups;
 pub mod guardian;
@@ -34,6 +36,17 @@ pub use session::{busy_cpus, refuse_held, refuse_without_spare, Session};
 pub use stat::Stat;
 pub use steps::Step;
 pub use text::{general, printable, printable_json, read_proc};
+
+/// Looks every few milliseconds whether something is so, for at most this time. Returns whether it is.
+pub fn eventually(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        match is_so() {
+            false if begun.elapsed() < limit => sleep(Duration::from_millis(5)),
+            result => return result,
+        }
+    }
+}
 
 /// Returns what a directory holds; nothing if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {

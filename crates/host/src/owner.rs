@@ -2,15 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
-use crate::{Refusal, Result, Stat};
+use crate::{eventually, Refusal, Result, Stat};
 
-const POLL: Duration = Duration::from_millis(10);
 /// The start of a process that does not exist.
 const NEVER: u64 = u64::MAX;
 
@@ -47,18 +45,13 @@ impl Owner {
                 return Err(Refusal::missing_support(text));
             }
         }
-        let begun = Instant::now();
-        while self.lives() {
-            if begun.elapsed() > limit {
-                let (pid, waited) = (self.pid, limit.as_secs());
-                let text = format!(
-                    "process {pid} was killed but still exists after {waited} s, perhaps since it waits for a disk"
-                );
-                return Err(Refusal::missing_support(text));
-            }
-            sleep(POLL);
+        if eventually(limit, || !self.lives()) {
+            return Ok(());
         }
-        Ok(())
+        let (pid, waited) = (self.pid, limit.as_secs());
+        let text =
+            format!("process {pid} was killed but still exists after {waited} s, perhaps since it waits for a disk");
+        Err(Refusal::missing_support(text))
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::refusal::reason;
-use crate::{Refusal, Result};
+use crate::{eventually, Refusal, Result};
 
 const BUSY: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
@@ -45,16 +44,15 @@ impl Sysctl {
     /// Writes a value, and tries again for a while on EBUSY. The kernel refuses to limit real-time threads while more
     /// bandwidth is admitted for DEADLINE threads, and counts a thread for a moment after it has left that policy.
     pub fn write(&self, root: &Path, value: &str) -> Result<()> {
-        let file = self.file(root)?;
-        let begun = Instant::now();
-        loop {
-            let Err(error) = write(&file, value) else { return Ok(()) };
-            if error.raw_os_error() != Some(libc::EBUSY) || begun.elapsed() > BUSY {
-                let text = format!("{} could not be set to {value} ({})", file.display(), reason(&error));
-                return Err(Refusal::missing_support(text));
-            }
-            sleep(Duration::from_millis(50));
-        }
+        let (file, mut written) = (self.file(root)?, Ok(()));
+        eventually(BUSY, || {
+            written = write(&file, value);
+            !written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+        });
+        written.map_err(|error| {
+            let text = format!("{} could not be set to {value} ({})", file.display(), reason(&error));
+            Refusal::missing_support(text)
+        })
     }
 }
 

@@ -50,7 +50,6 @@ impl HostLoad {
 }
 
 /// Reads the host's load, and keeps the counters of the previous reading.
-#[derive(Debug)]
 pub struct Host {
     /// Counters of the latest reading that succeeded; empty before the first.
     before: TicksOf,
@@ -198,11 +197,10 @@ mod tests {
     fn the_load_of_this_host_can_be_read() {
         let mut host = Host::begin();
         let (mut load, mut unread) = host.read();
-        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while load.steal_share.is_none() && std::time::Instant::now() < limit {
-            std::thread::sleep(std::time::Duration::from_millis(10)); // until the counters of all CPUs move
+        brobust_host::eventually(std::time::Duration::from_secs(10), || {
             (load, unread) = host.read();
-        }
+            load.steal_share.is_some() // the counters of all CPUs have moved
+        });
         let is_share = |share: Option<f64>| share.is_some_and(|share| (0.0..=1.0).contains(&share));
         assert!(is_share(load.steal_share) && unread.is_empty(), "{load:?} {unread:?}");
     }

@@ -6,9 +6,10 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{panic, thread};
 
+use brobust_host::eventually;
 use brobust_sockdiag::Filter;
 use brobust_watch::{Namespaces, Settings, SweepReport, Watch};
 use nix::libc;
@@ -47,12 +48,9 @@ fn elsewhere(uid: u32) -> Ended {
     let program =
         ["--net", "setpriv", "--reuid", &uid.to_string(), "--clear-groups", "sleep", "100"].map(str::to_owned);
     let child = Ended(Command::new("unshare").args(program).stdin(Stdio::null()).spawn().unwrap());
-    let (deadline, process) = (Instant::now() + Duration::from_secs(60), format!("/proc/{}", child.0.id()));
-    let is_there = || fs::read_to_string(format!("{process}/comm")).is_ok_and(|name| name.trim() == "sleep");
-    while !is_there() {
-        assert!(Instant::now() < deadline, "unshare and setpriv did not start sleep");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let name = format!("/proc/{}/comm", child.0.id());
+    let is_there = || fs::read_to_string(&name).is_ok_and(|name| name.trim() == "sleep");
+    assert!(eventually(Duration::from_secs(60), is_there), "unshare and setpriv did not start sleep");
     child
 }
 
@@ -181,11 +179,7 @@ fn a_namespace_in_which_a_connection_is_being_opened_is_dumped_at_each_sweep() {
         ip("neighbour add 192.0.2.2 lladdr 02:00:00:00:00:02 dev end1");
         thread::spawn(|| TcpStream::connect_timeout(&"192.0.2.2:9".parse().unwrap(), Duration::from_secs(60)));
         let is_opening = || fs::read_to_string("/proc/thread-self/net/tcp").is_ok_and(|all| all.contains(" 02 "));
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !is_opening() {
-            assert!(Instant::now() < deadline, "no socket is in SYN_SENT");
-            thread::sleep(Duration::from_millis(5));
-        }
+        assert!(eventually(Duration::from_secs(30), is_opening), "no socket is in SYN_SENT");
         let mut watch = Watch::new(settings(namespaces, Filter::default())).unwrap();
         let report = sweep(&mut watch, vec![]);
         assert_eq!((report.sockets, report.unread.len()), (0, 0));
