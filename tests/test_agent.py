@@ -59,7 +59,7 @@ def test_a_command_runs_and_its_output_comes_back(agent: Agent) -> None:
 
 
 def test_large_output_arrives_whole(agent: Agent) -> None:
-    assert len(agent.run("bash", "-c", "head -c 1000000 /dev/zero | tr '\\0' x")) == 1_000_000
+    assert len(agent.run("bash", "-c", "head -c 3000000 /dev/zero | tr '\\0' x")) == 3_000_000
 
 
 def test_a_failing_command_is_quoted(agent: Agent) -> None:

@@ -4,48 +4,51 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use brobust_host::{eventually, Stat};
 use serde_json::{json, Value};
+use tempfile::TempDir;
 
 struct Agent {
     process: Child,
-    socket: PathBuf,
+    /// Where its socket is.
+    scratch: TempDir,
 }
 
 impl Agent {
-    fn start(name: &str) -> Agent {
-        Agent::start_after(name, || Ok(()))
+    fn start() -> (Agent, Host) {
+        Agent::start_after(|| Ok(()))
     }
 
     /// `prepare` is called in the process that becomes the agent.
-    fn start_after(name: &str, prepare: fn() -> io::Result<()>) -> Agent {
-        let socket = std::env::temp_dir().join(format!("brobust-agent-{}-{name}", std::process::id()));
+    fn start_after(prepare: fn() -> io::Result<()>) -> (Agent, Host) {
+        let scratch = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_brobust-host"));
         // SAFETY: what is prepared takes system calls alone.
         unsafe { command.pre_exec(prepare) };
-        Agent { process: command.args(["lab", "agent"]).arg(&socket).spawn().unwrap(), socket }
+        let process = command.args(["lab", "agent"]).arg(scratch.path().join("agent")).spawn().unwrap();
+        let agent = Agent { process, scratch };
+        let host = agent.connect();
+        (agent, host)
     }
 
     fn connect(&self) -> Host {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            match UnixStream::connect(&self.socket) {
-                Ok(stream) => return Host { replies: BufReader::new(stream.try_clone().unwrap()), requests: stream },
-                Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-                Err(error) => panic!("the agent does not listen: {error}"),
-            }
-        }
+        let (socket, mut stream) = (self.scratch.path().join("agent"), None);
+        let has_connected = || {
+            stream = UnixStream::connect(&socket).ok();
+            stream.is_some()
+        };
+        assert!(eventually(Duration::from_secs(30), has_connected), "the agent does not listen");
+        let requests = stream.unwrap();
+        Host { replies: BufReader::new(requests.try_clone().unwrap()), requests }
     }
 
     /// Returns the CPU time that the agent has used, in clock ticks.
     fn cpu_ticks(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        Stat::read(self.process.id() as i32).unwrap().cpu_ticks
     }
 
     fn children(&self) -> Vec<String> {
@@ -62,7 +65,6 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = fs::remove_file(&self.socket);
     }
 }
 
@@ -90,8 +92,7 @@ impl Host {
 
 #[test]
 fn a_command_is_run_and_its_end_reported() {
-    let agent = Agent::start("run");
-    let mut host = agent.connect();
+    let (_agent, mut host) = Agent::start();
     let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "echo yes; echo no >&2; exit 3"]}));
     assert_eq!(reply, json!({"id": 1, "status": 3, "stdout": "yes\n", "stderr": "no\n"}));
     let reply = host.ask(json!({"id": 2, "argv": ["/no/such/program"]}));
@@ -101,8 +102,7 @@ fn a_command_is_run_and_its_end_reported() {
 
 #[test]
 fn a_waiting_request_does_not_block_others() {
-    let agent = Agent::start("concurrent");
-    let mut host = agent.connect();
+    let (_agent, mut host) = Agent::start();
     let gate = Gate::new();
     host.send(json!({"id": 1, "argv": ["cat", gate.path()]}));
     host.send(json!({"id": 2, "ping": true}));
@@ -113,8 +113,7 @@ fn a_waiting_request_does_not_block_others() {
 
 #[test]
 fn a_spawned_command_can_be_killed_and_waited_for_once() {
-    let agent = Agent::start("spawn");
-    let mut host = agent.connect();
+    let (_agent, mut host) = Agent::start();
     let gate = Gate::new();
     let script = format!("echo up; cat {}; sleep 100 & wait", gate.path());
     let pid = host.ask(json!({"id": 1, "spawn": true, "argv": ["sh", "-c", script]}))["pid"].clone();
@@ -130,8 +129,7 @@ fn a_spawned_command_can_be_killed_and_waited_for_once() {
 
 #[test]
 fn a_command_whose_time_is_up_is_ended_with_its_children() {
-    let agent = Agent::start("timeout");
-    let mut host = agent.connect();
+    let (_agent, mut host) = Agent::start();
     let started = Instant::now();
     let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "echo part; sleep 100"], "timeout_s": 3}));
     assert_eq!(reply, json!({"id": 1, "status": -15, "stdout": "part\n", "stderr": "", "timed_out": true}));
@@ -143,8 +141,7 @@ fn a_command_whose_time_is_up_is_ended_with_its_children() {
 
 #[test]
 fn a_command_that_a_real_time_signal_ends_is_reported_and_the_next_one_served() {
-    let agent = Agent::start("real-time");
-    let mut host = agent.connect();
+    let (_agent, mut host) = Agent::start();
     host.requests.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let number = libc::SIGRTMIN();
     let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", format!("kill -{number} $$")]}));
@@ -154,7 +151,7 @@ fn a_command_that_a_real_time_signal_ends_is_reported_and_the_next_one_served() 
 
 /// A named pipe: what opens it to read waits until the test opens it to write.
 struct Gate {
-    scratch: tempfile::TempDir,
+    scratch: TempDir,
 }
 
 impl Gate {
@@ -198,8 +195,7 @@ fn refuse_pidfds() -> io::Result<()> {
 
 #[test]
 fn a_command_that_cannot_be_watched_is_ended_with_its_children_and_not_left_to_run() {
-    let agent = Agent::start_after("unwatched", refuse_pidfds);
-    let mut host = agent.connect();
+    let (agent, mut host) = Agent::start_after(refuse_pidfds);
     for (id, spawn) in [(1, false), (2, true)] {
         let reply = host.ask(json!({"id": id, "spawn": spawn, "argv": ["sh", "-c", "sleep 100 & wait"]}));
         assert!(reply["error"].as_str().unwrap().contains("cannot watch sh"), "{reply}");
@@ -209,8 +205,7 @@ fn a_command_that_cannot_be_watched_is_ended_with_its_children_and_not_left_to_r
 
 #[test]
 fn a_request_for_which_there_is_no_thread_is_answered_too() {
-    let agent = Agent::start("threads");
-    let mut host = agent.connect();
+    let (agent, mut host) = Agent::start();
     host.requests.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     host.ask(json!({"id": 0, "ping": true}));
     // Less than a thread's stack is left.
@@ -230,8 +225,7 @@ fn a_request_for_which_there_is_no_thread_is_answered_too() {
 
 #[test]
 fn a_daemon_left_behind_does_not_hold_up_the_reply() {
-    let agent = Agent::start("daemon");
-    let mut host = agent.connect();
+    let (_agent, mut host) = Agent::start();
     let started = Instant::now();
     let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "sleep 20 & echo started"]}));
     assert_eq!(reply["stdout"], "started\n");
@@ -239,17 +233,8 @@ fn a_daemon_left_behind_does_not_hold_up_the_reply() {
 }
 
 #[test]
-fn large_outputs_pass() {
-    let agent = Agent::start("large");
-    let mut host = agent.connect();
-    let reply = host.ask(json!({"id": 1, "argv": ["sh", "-c", "head -c 3145728 /dev/zero | tr '\\0' x"]}));
-    assert_eq!(reply["stdout"].as_str().unwrap().len(), 3 << 20);
-}
-
-#[test]
 fn a_bad_request_is_answered_and_the_next_one_served() {
-    let agent = Agent::start("bad");
-    let mut host = agent.connect();
+    let (_agent, mut host) = Agent::start();
     host.requests.write_all(b"\xff{{{\n\n{\"id\":4,\"frobnicate\":1}\n").unwrap();
     assert_eq!(host.reply()["id"], Value::Null);
     let reply = host.reply();
@@ -260,8 +245,7 @@ fn a_bad_request_is_answered_and_the_next_one_served() {
 
 #[test]
 fn the_next_host_is_served_and_does_not_get_replies_to_the_last() {
-    let agent = Agent::start("reconnect");
-    let mut first = agent.connect();
+    let (agent, mut first) = Agent::start();
     let gate = Gate::new();
     first.send(json!({"id": 1, "argv": ["cat", gate.path()]}));
     let pid = first.ask(json!({"id": 2, "spawn": true, "argv": ["sh", "-c", "sleep 0.5; echo kept"]}))["pid"].clone();
@@ -302,8 +286,7 @@ fn a_tty_serves_as_a_port_too() {
 
 #[test]
 fn an_idle_agent_uses_no_cpu_and_leaves_no_zombies() {
-    let agent = Agent::start("idle");
-    let mut host = agent.connect();
+    let (agent, mut host) = Agent::start();
     for id in 0..50 {
         host.send(json!({"id": id, "argv": ["true"]}));
     }

@@ -2,23 +2,24 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use brobust_host::eventually;
 use serde_json::{json, Value};
+
+fn agent(scratch: &Path, more: &[&str]) -> Child {
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host"));
+    agent.args(["lab", "agent"]).args(more).env("BROBUST_RUNTIME", scratch.join("run"));
+    agent.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
 
 #[test]
 #[ignore = "needs root"]
 fn an_agent_whose_guardian_was_killed_changes_nothing_more() {
     let scratch = tempfile::tempdir().unwrap();
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host"))
-        .args(["lab", "agent"])
-        .env("BROBUST_RUNTIME", scratch.path().join("run"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut agent = agent(scratch.path(), &[]);
     let (mut requests, mut replies) = (agent.stdin.take().unwrap(), BufReader::new(agent.stdout.take().unwrap()));
     let mut next = || {
         let mut line = String::new();
@@ -34,10 +35,7 @@ fn an_agent_whose_guardian_was_killed_changes_nothing_more() {
     assert!(fs::read_to_string(format!("/proc/{guardian}/cmdline")).unwrap().contains("guard"));
     // SAFETY: plain numbers.
     assert_eq!(unsafe { libc::kill(guardian, libc::SIGKILL) }, 0);
-    let begun = Instant::now();
-    while fs::metadata(format!("/proc/{guardian}/fd/0")).is_ok() && begun.elapsed() < Duration::from_secs(60) {
-        sleep(Duration::from_millis(10));
-    }
+    eventually(Duration::from_secs(60), || fs::metadata(format!("/proc/{guardian}/fd/0")).is_err());
     writeln!(requests, "{}", change(2)).unwrap();
     let refused = next();
     drop(requests);
@@ -50,15 +48,8 @@ fn an_agent_whose_guardian_was_killed_changes_nothing_more() {
 fn of_an_agent_that_is_stopped_what_it_changed_is_undone_and_that_is_said() {
     let scratch = tempfile::tempdir().unwrap();
     let undone = scratch.path().join("undone");
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_brobust-host"))
-        // Longer than a busy machine keeps this test from its CPU: after so long the agent ends by itself.
-        .args(["lab", "agent", "--silence", "5"])
-        .env("BROBUST_RUNTIME", scratch.path().join("run"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    // Longer than a busy machine keeps this test from its CPU: after so long the agent ends by itself.
+    let mut agent = agent(scratch.path(), &["--silence", "5"]);
     let change = json!({"id": 1, "change": "a file", "undo": ["touch", undone]});
     writeln!(agent.stdin.as_mut().unwrap(), "{change}").unwrap();
     let mut replies = BufReader::new(agent.stdout.take().unwrap()).lines();
