@@ -5,29 +5,119 @@
 //! test that cannot judge because of them says so on stderr, past the capture of tests that pass.
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use brobust_contention::{
-    deviation, hrtick_dl, hz, ContentionError, Driver, Interval, Recorder, Recording, State, Summary, Target, Ticks,
-    Tid,
+    deviation, drivers, hrtick_dl, hz, ContentionError, ContentionRequest, Driver, Interval, Promise, Recorder,
+    Recording, Result, State, Summary, Target, Ticks, Tid,
 };
 use brobust_host::sched_attr::{SchedAttr, SCHED_DEADLINE};
 use brobust_host::threads::{cpus_of, pin};
+use brobust_host::Stat;
 use brobust_timeline::{Schedule, Slices};
-
-mod common;
-use common::{held, request, slices, started, Worker, BURNER, DEADLINE};
 
 const MS: u64 = 1_000_000;
 const ATTEMPTS: usize = 4;
+const DEADLINE: &str = "deadline";
+const BURNER: &str = "burner";
 
-/// One test at a time: they would take the CPU from one another.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    // Another test that failed says nothing about this one.
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns slices that leave a thread `share` of a CPU.
+fn slices(timeslice_ns: u64, share: f64) -> Slices {
+    Slices::plain(timeslice_ns, (timeslice_ns as f64 / share).round() as u64)
+}
+
+/// Returns what a driver is held to that was given these slices.
+fn request(driver: &str, slices: &Slices) -> ContentionRequest {
+    let promise = if driver == DEADLINE { Promise::TimeslicesAtTicks } else { Promise::Timeslices };
+    ContentionRequest { promise, timeslice_ns: slices.timeslice, share: slices.share() }
+}
+
+/// Puts threads under contention.
+fn started(driver: &str, targets: Vec<Target>, start_ns: Option<u64>) -> Result<Box<dyn Driver>> {
+    let mut held = drivers::prepare(driver, targets, start_ns)?;
+    loop {
+        held.start()?;
+        if held.settle()? {
+            return Ok(held);
+        }
+    }
+}
+
+/// Puts one thread under contention.
+fn held(driver: &str, tid: Tid, cpu: usize, slices: Slices) -> Result<Box<dyn Driver>> {
+    started(driver, vec![Target { tid, cpu: Some(cpu), schedule: Schedule::Slices(slices) }], None)
+}
+
+/// A thread that works and sleeps in turns until it is dropped, as a vCPU does.
+struct Worker {
+    tid: Tid,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Never sleeps.
+    fn spinning() -> Self {
+        Self::start(Duration::from_secs(3600), Duration::ZERO)
+    }
+
+    /// Sleeps almost always.
+    fn idle() -> Self {
+        Self::start(Duration::ZERO, Duration::from_secs(3600))
+    }
+
+    /// Waits until it is this test's turn.
+    fn start(busy: Duration, asleep: Duration) -> Self {
+        HELD.with(|_| ());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (send, receive) = mpsc::channel();
+        let thread = {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                // SAFETY: gettid has no arguments and cannot fail.
+                send.send(unsafe { libc::gettid() }).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    spin(busy, &stop);
+                    thread::park_timeout(asleep);
+                }
+            })
+        };
+        Self { tid: receive.recv().unwrap(), stop, thread: Some(thread) }
+    }
+
+    fn wait_until_asleep(&self) {
+        while Stat::read(self.tid).is_none_or(|stat| stat.state != 'S') {
+            thread::yield_now();
+        }
+    }
+}
+
+fn spin(time: Duration, stop: &AtomicBool) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// One test at a time has threads: they would take the CPU from one another.
+static ALONE: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// Held by the thread of a test until that ends. Another one that failed says nothing about this.
+    static HELD: MutexGuard<'static, ()> = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
 }
 
 /// Says that the test of this thread ends without a judgement. Not by eprintln!, which is captured.
@@ -47,12 +137,12 @@ fn on_off(on_ns: u64, off_ns: u64) -> Schedule {
     Schedule::Slices(Slices::plain(on_ns, on_ns + off_ns))
 }
 
-fn deadline(tids: &[Tid], timeslice_ns: u64, period_ns: u64) -> Result<Box<dyn Driver>, ContentionError> {
+fn deadline(tids: &[Tid], timeslice_ns: u64, period_ns: u64) -> Result<Box<dyn Driver>> {
     let schedule = Schedule::Slices(Slices::plain(timeslice_ns, period_ns));
     started(DEADLINE, tids.iter().map(|&tid| Target { tid, cpu: None, schedule: schedule.clone() }).collect(), None)
 }
 
-fn burner(tid: Tid, cpu: usize, schedule: Schedule) -> Result<Box<dyn Driver>, ContentionError> {
+fn burner(tid: Tid, cpu: usize, schedule: Schedule) -> Result<Box<dyn Driver>> {
     started(BURNER, vec![Target { tid, cpu: Some(cpu), schedule }], None)
 }
 
@@ -141,21 +231,12 @@ fn no_such_thread() -> Tid {
 #[test]
 #[ignore = "needs root"]
 fn a_burner_keeps_one_millisecond_slices_at_any_tick_rate() {
-    let _alone = alone();
     assert_faithful(BURNER, MS, 0.25);
 }
 
 #[test]
 #[ignore = "needs root"]
-fn a_burner_keeps_long_slices() {
-    let _alone = alone();
-    assert_faithful(BURNER, 10 * MS, 0.25);
-}
-
-#[test]
-#[ignore = "needs root"]
 fn deadline_keeps_ten_millisecond_slices_on_average() {
-    let _alone = alone();
     assert_faithful(DEADLINE, 10 * MS, 0.25);
     assert_faithful(DEADLINE, 10 * MS, 0.5);
 }
@@ -163,7 +244,6 @@ fn deadline_keeps_ten_millisecond_slices_on_average() {
 #[test]
 #[ignore = "needs root"]
 fn deadline_slices_far_below_the_tick_are_found_out() {
-    let _alone = alone();
     if hz().is_none_or(|hz| hz > 250) || hrtick_dl() == Some(true) {
         skipped("this kernel's ticks are fine enough");
         return;
@@ -179,7 +259,6 @@ fn deadline_slices_far_below_the_tick_are_found_out() {
 #[test]
 #[ignore = "needs root"]
 fn a_mostly_busy_thread_is_measured_as_well_as_a_busy_one() {
-    let _alone = alone();
     let worker = Worker::start(Duration::from_micros(1000), Duration::from_micros(100));
     judge(all_unfaithful(&worker, BURNER, slices(10 * MS, 0.25)));
 }
@@ -187,7 +266,6 @@ fn a_mostly_busy_thread_is_measured_as_well_as_a_busy_one() {
 #[test]
 #[ignore = "needs root"]
 fn deadline_gives_policy_and_nice_value_back() {
-    let _alone = alone();
     let worker = Worker::spinning();
     set_nice(worker.tid, 5);
     let mut held = deadline(&[worker.tid], 10 * MS, 20 * MS).unwrap();
@@ -205,7 +283,6 @@ fn deadline_gives_policy_and_nice_value_back() {
 #[test]
 #[ignore = "needs root"]
 fn deadline_does_not_mind_a_thread_that_has_ended() {
-    let _alone = alone();
     let (ended, alive) = (Worker::spinning(), Worker::spinning());
     let mut held = deadline(&[ended.tid, alive.tid], 2 * MS, 20 * MS).unwrap();
     drop(ended);
@@ -216,7 +293,6 @@ fn deadline_does_not_mind_a_thread_that_has_ended() {
 #[test]
 #[ignore = "needs root"]
 fn deadline_changes_no_thread_if_one_is_refused() {
-    let _alone = alone();
     let worker = Worker::spinning();
     let error = deadline(&[worker.tid, no_such_thread()], 2 * MS, 20 * MS).unwrap_err();
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
@@ -227,7 +303,6 @@ fn deadline_changes_no_thread_if_one_is_refused() {
 #[test]
 #[ignore = "needs root"]
 fn restoring_sleeping_threads_uses_up_no_bandwidth() {
-    let _alone = alone();
     let worker = Worker::idle();
     let cpus = affinity(0).len();
     for _ in 0..15 * cpus {
@@ -243,7 +318,6 @@ fn restoring_sleeping_threads_uses_up_no_bandwidth() {
 #[test]
 #[ignore = "needs root"]
 fn threads_that_come_and_go_elsewhere_are_no_reason_to_refuse() {
-    let _alone = alone();
     let (worker, elsewhere) = (Worker::idle(), Worker::spinning());
     let before = SchedAttr::of(elsewhere.tid).unwrap();
     let end = Instant::now() + Duration::from_secs(1);
@@ -267,7 +341,6 @@ fn threads_that_come_and_go_elsewhere_are_no_reason_to_refuse() {
 #[test]
 #[ignore = "needs root"]
 fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
-    let _alone = alone();
     let ms = Duration::from_millis;
     for worker in [Worker::spinning(), Worker::start(ms(1), ms(1))] {
         for i in 0..10 {
@@ -285,7 +358,6 @@ fn a_thread_runs_when_it_is_put_under_deadline_again_at_once() {
 #[test]
 #[ignore = "needs root"]
 fn deadline_says_that_a_pinned_thread_is_pinned() {
-    let _alone = alone();
     if affinity(0).len() < 2 {
         skipped("with one CPU every thread may run everywhere");
         return;
@@ -300,7 +372,6 @@ fn deadline_says_that_a_pinned_thread_is_pinned() {
 #[test]
 #[ignore = "needs root"]
 fn a_busy_neighbour_gets_next_to_nothing_of_the_timeslices() {
-    let _alone = alone();
     let neighbour = Worker::spinning();
     pin(neighbour.tid, last_cpu()).unwrap();
     let worker = Worker::spinning();
@@ -314,7 +385,6 @@ fn a_busy_neighbour_gets_next_to_nothing_of_the_timeslices() {
 #[test]
 #[ignore = "needs root"]
 fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
-    let _alone = alone();
     let worker = Worker::spinning();
     set_nice(worker.tid, 3);
     let before = affinity(worker.tid);
@@ -328,7 +398,6 @@ fn a_burner_pins_its_thread_and_gives_affinity_and_nice_value_back() {
 #[test]
 #[ignore = "needs root"]
 fn a_burner_does_not_mind_a_thread_that_has_ended() {
-    let _alone = alone();
     let worker = Worker::spinning();
     let mut held = burner(worker.tid, last_cpu(), on_off(MS, MS)).unwrap();
     drop(worker);
@@ -338,7 +407,6 @@ fn a_burner_does_not_mind_a_thread_that_has_ended() {
 #[test]
 #[ignore = "needs root"]
 fn a_burner_stops_at_once_inside_long_slices_and_off_times() {
-    let _alone = alone();
     let long_on = on_off(60_000 * MS, MS);
     let long_off = on_off(300 * MS, 600 * MS);
     let worker = Worker::spinning();
@@ -362,7 +430,6 @@ fn a_burner_stops_at_once_inside_long_slices_and_off_times() {
 #[test]
 #[ignore = "needs root"]
 fn burners_with_the_same_start_go_together() {
-    let _alone = alone();
     let cpus = affinity(0);
     if cpus.len() < 2 {
         skipped("needs two CPUs");
@@ -403,7 +470,6 @@ fn median_distance(a: &[u64], b: &[u64]) -> u64 {
 #[test]
 #[ignore = "needs root"]
 fn a_burner_refuses_a_thread_it_cannot_preempt() {
-    let _alone = alone();
     let worker = Worker::spinning();
     let _held = deadline(&[worker.tid], MS, 20 * MS).unwrap();
     let error = burner(worker.tid, last_cpu(), on_off(MS, MS)).unwrap_err();
@@ -413,7 +479,6 @@ fn a_burner_refuses_a_thread_it_cannot_preempt() {
 #[test]
 #[ignore = "needs root"]
 fn a_burner_refuses_a_cpu_that_does_not_exist() {
-    let _alone = alone();
     let worker = Worker::idle();
     let before = affinity(worker.tid);
     let error = burner(worker.tid, 1000, on_off(MS, MS)).unwrap_err();
@@ -424,7 +489,6 @@ fn a_burner_refuses_a_cpu_that_does_not_exist() {
 #[test]
 #[ignore = "needs root"]
 fn a_recording_covers_its_time_without_gaps() {
-    let _alone = alone();
     let worker = Worker::start(Duration::from_millis(3), Duration::from_millis(3));
     // Without a queue of others, which would lengthen its turns at work and not those asleep.
     set_real_time(worker.tid);
@@ -448,7 +512,6 @@ fn a_recording_covers_its_time_without_gaps() {
 #[test]
 #[ignore = "needs root"]
 fn a_thread_is_recorded_to_wait_as_long_as_the_kernel_counts() {
-    let _alone = alone();
     let (neighbour, worker) = (Worker::spinning(), Worker::spinning());
     for tid in [neighbour.tid, worker.tid] {
         pin(tid, last_cpu()).unwrap();
@@ -495,7 +558,6 @@ fn counted_wait(tid: Tid) -> Duration {
 #[test]
 #[ignore = "needs root"]
 fn a_thread_that_slept_throughout_is_recorded_asleep() {
-    let _alone = alone();
     let worker = Worker::idle();
     worker.wait_until_asleep();
     let recording = record(worker.tid, Duration::from_millis(100));
@@ -506,7 +568,6 @@ fn a_thread_that_slept_throughout_is_recorded_asleep() {
 #[test]
 #[ignore = "needs root"]
 fn a_thread_that_ran_throughout_is_recorded_running() {
-    let _alone = alone();
     let worker = Worker::spinning();
     set_real_time(worker.tid);
     let shares = (0..ATTEMPTS).map(|_| {
@@ -523,7 +584,6 @@ fn a_thread_that_ran_throughout_is_recorded_running() {
 #[test]
 #[ignore = "needs root"]
 fn a_recording_ends_with_its_thread() {
-    let _alone = alone();
     let worker = Worker::spinning();
     // So that once it is told to end it has nothing to wait for.
     set_real_time(worker.tid);
@@ -543,7 +603,6 @@ fn a_recording_ends_with_its_thread() {
 #[test]
 #[ignore = "needs root"]
 fn two_recorders_do_not_disturb_each_other() {
-    let _alone = alone();
     let workers = [Worker::spinning(), Worker::idle()];
     let recorders = workers.each_ref().map(|worker| Recorder::start(&[worker.tid]).unwrap());
     thread::sleep(Duration::from_millis(100));
@@ -557,7 +616,6 @@ fn two_recorders_do_not_disturb_each_other() {
 #[test]
 #[ignore = "needs root"]
 fn a_thread_that_does_not_exist_cannot_be_recorded() {
-    let _alone = alone();
     let error = Recorder::start(&[no_such_thread()]).unwrap_err();
     assert!(matches!(error, ContentionError::NoThread { .. }), "{error:?}");
 }
@@ -566,7 +624,6 @@ fn a_thread_that_does_not_exist_cannot_be_recorded() {
 #[test]
 #[ignore = "needs root"]
 fn without_privilege_the_same_offtimes_are_seen() {
-    let _alone = alone();
     let worker = Worker::spinning();
     let held = burner(worker.tid, last_cpu(), on_off(10 * MS, 30 * MS)).unwrap();
     // Polls come in time however busy the machine is: what is tested is what can be read, not who may read when.
@@ -615,7 +672,6 @@ fn long_offtimes(summary: &Summary) -> Vec<(u64, u64)> {
 #[test]
 #[ignore = "needs root"]
 fn a_burner_repeats_recorded_offtimes_and_then_leaves_the_thread_alone() {
-    let _alone = alone();
     let worker = Worker::spinning();
     let recorded = [(0, 20 * MS), (50 * MS, 40 * MS), (200 * MS, 15 * MS)];
     // A host whose own CPUs are taken away ends a wait some milliseconds late.
