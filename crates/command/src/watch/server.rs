@@ -16,14 +16,10 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use super::address;
 use super::exposition::CONTENT_TYPE;
 
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    connections: usize,
-    duration: Duration,
-    request_bytes: usize,
-}
-
-const LIMITS: Limits = Limits { connections: 32, duration: Duration::from_secs(10), request_bytes: 16 * 1024 };
+const MAX_CONNECTIONS: usize = 32;
+/// In tests: longer than a busy machine keeps a thread of theirs from its CPU.
+const MAX_DURATION: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 10 });
+const MAX_REQUEST_BYTES: usize = 16 * 1024;
 
 /// Reads and writes of a connection in a turn. One on which more and more arrives, faster than it is read, must not keep
 /// the others waiting.
@@ -39,7 +35,7 @@ pub fn start(
     let listener = address::listen(address)?;
     let place = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let mut server = Server { listener, metrics, limits: LIMITS, connections: Vec::new() };
+    let mut server = Server { listener, metrics, connections: Vec::new() };
     let thread = thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || loop {
@@ -63,7 +59,6 @@ pub fn check(thread: &JoinHandle<()>) -> Result<(), Refusal> {
 struct Server<Metrics> {
     listener: TcpListener,
     metrics: Metrics,
-    limits: Limits,
     /// The oldest first.
     connections: Vec<Connection>,
 }
@@ -71,7 +66,7 @@ struct Server<Metrics> {
 impl<Metrics: Fn() -> String> Server<Metrics> {
     /// Waits until something can be done, and does it.
     fn turn(&mut self) {
-        let oldest = self.connections.first().map(|one| one.since + self.limits.duration);
+        let oldest = self.connections.first().map(|one| one.since + MAX_DURATION);
         let left = oldest.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let timeout = left.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
         let mut waited: Vec<PollFd> = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
@@ -80,9 +75,8 @@ impl<Metrics: Fn() -> String> Server<Metrics> {
         let _ = poll(&mut waited, timeout);
         let is_new = waited[0].any().unwrap_or(true);
         // Each goes on as far as it can. There are few, so it does not matter which have something to do.
-        let (limits, now, metrics) = (self.limits, Instant::now(), &self.metrics);
-        self.connections
-            .retain_mut(|one| now - one.since < limits.duration && one.advance(metrics, limits.request_bytes));
+        let (now, metrics) = (Instant::now(), &self.metrics);
+        self.connections.retain_mut(|one| now - one.since < MAX_DURATION && one.advance(metrics));
         if is_new {
             self.accept();
         }
@@ -91,15 +85,14 @@ impl<Metrics: Fn() -> String> Server<Metrics> {
     /// Takes the connections that wait, and answers those that have asked already. In one turn as many as may be open,
     /// so that a flood of them does not keep those that are open from being answered.
     fn accept(&mut self) {
-        for _ in 0..self.limits.connections {
+        for _ in 0..MAX_CONNECTIONS {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if self.connections.len() >= self.limits.connections {
+                    if self.connections.len() >= MAX_CONNECTIONS {
                         self.connections.remove(0);
                     }
                     let mut one = Connection { stream, since: Instant::now(), state: State::Asked(Vec::new()) };
-                    if one.stream.set_nonblocking(true).is_ok() && one.advance(&self.metrics, self.limits.request_bytes)
-                    {
+                    if one.stream.set_nonblocking(true).is_ok() && one.advance(&self.metrics) {
                         self.connections.push(one);
                     }
                 }
@@ -143,13 +136,13 @@ impl Connection {
     }
 
     /// Does what can be done without waiting. Returns whether the connection stays open.
-    fn advance(&mut self, metrics: &impl Fn() -> String, max_bytes: usize) -> bool {
-        self.step(metrics, max_bytes).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    fn advance(&mut self, metrics: &impl Fn() -> String) -> bool {
+        self.step(metrics).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
     /// Reads, and answers, as far as that goes without waiting, or for a turn. Returns Ok once the other end has closed the
     /// connection.
-    fn step(&mut self, metrics: &impl Fn() -> String, max_bytes: usize) -> io::Result<()> {
+    fn step(&mut self, metrics: &impl Fn() -> String) -> io::Result<()> {
         let mut part = [0; 4096];
         for _ in 0..MAX_CALLS {
             match &mut self.state {
@@ -159,7 +152,7 @@ impl Connection {
                         return Ok(());
                     }
                     request.extend_from_slice(part.get(..length).unwrap_or_default());
-                    if let Some(answer) = answer(request, metrics, max_bytes) {
+                    if let Some(answer) = answer(request, metrics) {
                         self.state = State::Answered(answer, 0);
                     }
                 }
@@ -184,12 +177,12 @@ impl Connection {
 }
 
 /// Returns the answer to a request of HTTP/1, or None while its head is not complete.
-fn answer(request: &[u8], metrics: &impl Fn() -> String, max_bytes: usize) -> Option<Vec<u8>> {
+fn answer(request: &[u8], metrics: &impl Fn() -> String) -> Option<Vec<u8>> {
     let ends = [&b"\r\n\r\n"[..], b"\n\n"];
     if !ends.iter().any(|end| request.windows(end.len()).any(|part| part == *end)) {
         let too_long =
             || whole("431 Request Header Fields Too Large", "", "text/plain", "the request is too long\n", true);
-        return (request.len() > max_bytes).then(too_long);
+        return (request.len() > MAX_REQUEST_BYTES).then(too_long);
     }
     let head = String::from_utf8_lossy(request);
     let mut words = head.lines().next().unwrap_or_default().split_whitespace();
@@ -228,54 +221,44 @@ fn whole(status: &str, more: &str, kind: &str, body: &str, has_body: bool) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
+
+    use brobust_host::eventually;
 
     use super::*;
 
-    /// A server whose answers have this body, in a thread that ends with the test.
+    /// A server whose answers have one body.
     struct Served {
         place: SocketAddr,
-        stop: Arc<AtomicBool>,
         /// How many connections are open, and how many were at the most.
         open: Arc<[AtomicUsize; 2]>,
-        thread: Option<thread::JoinHandle<usize>>,
     }
 
     impl Served {
-        fn new(limits: Limits, body: &str) -> Served {
+        fn new(body: &str) -> Served {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
             let (place, body) = (listener.local_addr().unwrap(), body.to_owned());
-            let (stop, open) = (Arc::new(AtomicBool::new(false)), Arc::<[AtomicUsize; 2]>::default());
-            let (ended, now_open) = (Arc::clone(&stop), Arc::clone(&open));
-            let metrics = move || body.clone();
-            let mut server = Server { listener, metrics, limits, connections: Vec::new() };
-            let thread = thread::spawn(move || {
-                let mut max = 0;
-                while !ended.load(Ordering::Relaxed) {
-                    server.turn();
-                    max = max.max(server.connections.len());
-                    now_open[0].store(server.connections.len(), Ordering::SeqCst);
-                    now_open[1].store(max, Ordering::SeqCst);
-                }
-                max
+            let open = Arc::<[AtomicUsize; 2]>::default();
+            let now_open = Arc::clone(&open);
+            let mut server = Server { listener, metrics: move || body.clone(), connections: Vec::new() };
+            thread::spawn(move || loop {
+                server.turn();
+                now_open[0].store(server.connections.len(), Ordering::SeqCst);
+                now_open[1].fetch_max(server.connections.len(), Ordering::SeqCst);
             });
-            Served { place, stop, open, thread: Some(thread) }
+            Served { place, open }
         }
 
         /// Waits until as many connections as this says are open, and were at the most.
         fn wait_until(&self, is_so: impl Fn(usize, usize) -> bool) {
-            let begun = Instant::now();
             // What is open is read last, as it is written first.
             let is_now = || {
                 let max = self.open[1].load(Ordering::SeqCst);
                 is_so(self.open[0].load(Ordering::SeqCst), max)
             };
-            while !is_now() {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", self.open);
-                thread::sleep(Duration::from_millis(5));
-            }
+            assert!(eventually(Duration::from_secs(60), is_now), "{:?}", self.open);
         }
 
         fn connect(&self) -> TcpStream {
@@ -291,23 +274,13 @@ mod tests {
             stream.read_to_string(&mut text).unwrap();
             text
         }
-
-        /// Ends the server, and returns how many connections were open at the most.
-        fn end(mut self) -> usize {
-            self.stop.store(true, Ordering::Relaxed);
-            let _ = TcpStream::connect(self.place);
-            self.thread.take().unwrap().join().unwrap()
-        }
     }
-
-    /// Longer than a busy machine keeps a thread of these tests from its CPU: who asks is left after so long, too.
-    const PATIENT: Limits = Limits { duration: Duration::from_secs(5), ..LIMITS };
 
     const GET: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
     #[test]
     fn what_is_asked_is_answered() {
-        let served = Served::new(LIMITS, "m 1\n");
+        let served = Served::new("m 1\n");
         let said = served.ask(GET);
         assert!(said.starts_with("HTTP/1.1 200 OK\r\n") && said.contains("Content-Length: 4\r\n"), "{said}");
         assert!(said.contains("text/plain; version=0.0.4") && said.ends_with("\r\n\r\nm 1\n"), "{said}");
@@ -338,16 +311,12 @@ mod tests {
         assert_eq!(check(&thread), Ok(()));
         let mut stream = TcpStream::connect(place).unwrap();
         stream.write_all(GET.as_bytes()).unwrap();
-        let begun = Instant::now();
-        while check(&thread).is_ok() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it is not noticed");
-            thread::sleep(Duration::from_millis(5));
-        }
+        assert!(eventually(Duration::from_secs(60), || check(&thread).is_err()), "it is not noticed");
     }
 
     #[test]
     fn a_request_may_come_in_parts() {
-        let served = Served::new(LIMITS, "m 1\n");
+        let served = Served::new("m 1\n");
         let mut stream = served.connect();
         for part in GET.as_bytes().chunks(7) {
             stream.write_all(part).unwrap();
@@ -360,16 +329,16 @@ mod tests {
 
     #[test]
     fn connections_that_ask_nothing_do_not_keep_a_prometheus_out() {
-        let served = Served::new(LIMITS, "m 1\n");
+        let served = Served::new("m 1\n");
         let idle: Vec<TcpStream> = (0..300).map(|_| served.connect()).collect();
         assert!(served.ask(GET).ends_with("m 1\n"));
-        assert!(served.end() <= LIMITS.connections);
+        assert!(served.open[1].load(Ordering::SeqCst) <= MAX_CONNECTIONS);
         drop(idle);
     }
 
     #[test]
     fn who_never_stops_sending_is_left_and_keeps_nobody_waiting() {
-        let served = Served::new(PATIENT, "m 1\n");
+        let served = Served::new("m 1\n");
         let mut senders = Vec::new();
         for _ in 0..2 {
             let mut stream = served.connect();
@@ -391,7 +360,7 @@ mod tests {
     fn who_never_reads_is_left_and_keeps_nobody_waiting() {
         // More than the kernel's buffers of a connection hold.
         let body = "x".repeat(64 << 20);
-        let served = Served::new(PATIENT, &body);
+        let served = Served::new(&body);
         let mut slow = served.connect();
         slow.write_all(GET.as_bytes()).unwrap();
         // Not the whole body once more, which on a busy machine takes longer than a connection may last.
