@@ -221,75 +221,65 @@ impl Row {
 }
 
 fn read(file: &Path) -> Result<Table> {
-    let refuse = |why: &str| Refusal::bad_input(format!("replay: {}: {why}", file.display()));
-    let unread = |why: NotRead| match why {
-        NotRead::Lacks(columns) => {
-            let name = file.display();
-            Refusal::bad_input(format!("replay: {name} has no column {columns}; give start_s and duration_ms"))
-        }
-        NotRead::Because(why) => refuse(&format!("cannot be read ({why})")),
-    };
+    let refuse = |rest: String| Refusal::bad_input(format!("replay: {}{rest}", file.display()));
+    let not_opened = |why: String| refuse(format!(": {why}"));
     if file.extension().is_some_and(|extension| extension == "parquet") {
         // A file that was changed by hand may break what the reader relies on: it then panics.
-        let opened = files::open(file, MAX_RECORDING).map_err(|why| refuse(&why))?;
+        let opened = files::open(file, MAX_RECORDING).map_err(not_opened)?;
         let hook = panic::take_hook();
         panic::set_hook(Box::new(|_| ()));
         let read = panic::catch_unwind(AssertUnwindSafe(|| read_parquet(opened)));
         panic::set_hook(hook);
-        return read.unwrap_or_else(|_| Err(NotRead::Because("damaged".into()))).map_err(unread);
+        return read.unwrap_or_else(|_| Err(because("damaged"))).map_err(refuse);
     }
-    let content = files::read(file, MAX_RECORDING).map_err(|why| refuse(&why))?;
-    read_csv(&content, MAX_ROWS).map_err(unread)
+    let content = files::read(file, MAX_RECORDING).map_err(not_opened)?;
+    read_csv(&content, MAX_ROWS).map_err(refuse)
 }
 
-/// Why a table is not read.
-#[derive(Debug)]
-enum NotRead {
-    /// It has no such columns.
-    Lacks(String),
-    Because(String),
+/// A table, or the end of a sentence about its file, which is not read.
+type Read<T> = std::result::Result<T, String>;
+
+fn because(why: &str) -> String {
+    format!(": cannot be read ({why})")
 }
 
-impl From<ParquetError> for NotRead {
-    fn from(error: ParquetError) -> Self {
-        let text = error.to_string();
-        Self::Because(match text.contains("Disabled feature") || text.contains("codec") {
-            true => "compressed by neither zstd nor snappy".into(),
-            false => "damaged, or no parquet".into(),
-        })
-    }
+fn broken(error: ParquetError) -> String {
+    let text = error.to_string();
+    because(match text.contains("Disabled feature") || text.contains("codec") {
+        true => "compressed by neither zstd nor snappy",
+        false => "damaged, or no parquet",
+    })
 }
 
-impl NotRead {
-    fn too_long(max_rows: usize) -> Self {
-        Self::Because(format!("of more than {max_rows} rows"))
-    }
+fn too_long(max_rows: usize) -> String {
+    because(&format!("of more than {max_rows} rows"))
 }
 
 /// Refuses a table without the columns that a replay needs, before any of its rows may be refused for another reason.
-fn refuse_lacking(columns: &[String]) -> std::result::Result<(), NotRead> {
+fn refuse_lacking(columns: &[String]) -> Read<()> {
     let has = |column: &&str| columns.iter().any(|known| known == column);
     let lacking: Vec<&str> = ["duration_ms", "start_s"].into_iter().filter(|column| !has(column)).collect();
     if lacking.is_empty() {
         return Ok(());
     }
-    Err(NotRead::Lacks(lacking.join(" and ")))
+    Err(format!(" has no column {}; give start_s and duration_ms", lacking.join(" and ")))
 }
 
-fn read_parquet(file: File) -> std::result::Result<Table, NotRead> {
-    let reader = SerializedFileReader::new(file)?;
+fn read_parquet(file: File) -> Read<Table> {
+    let reader = SerializedFileReader::new(file).map_err(broken)?;
     let about = reader.metadata().file_metadata();
     if about.num_rows() > MAX_ROWS as i64 {
-        return Err(NotRead::too_long(MAX_ROWS));
+        return Err(too_long(MAX_ROWS));
     }
     let schema = about.schema();
     let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
     refuse_lacking(&columns)?;
     let needed = schema.get_fields().iter().filter(|field| NEEDED.contains(&field.name()));
-    let projection = Type::group_type_builder(schema.name()).with_fields(needed.cloned().collect()).build()?;
+    let projection =
+        Type::group_type_builder(schema.name()).with_fields(needed.cloned().collect()).build().map_err(broken)?;
     let mut rows = Vec::new();
-    for found in reader.get_row_iter(Some(projection))? {
-        let found = found?;
+    for found in reader.get_row_iter(Some(projection)).map_err(broken)? {
+        let found = found.map_err(broken)?;
         let is_long = |field: &Field| match field {
             Field::Str(text) => text.len() > MAX_CELL,
             Field::Bytes(bytes) => bytes.len() > MAX_CELL,
@@ -297,7 +287,7 @@ fn read_parquet(file: File) -> std::result::Result<Table, NotRead> {
             _ => false,
         };
         if let Some((column, _)) = found.get_column_iter().find(|(_, field)| is_long(field)) {
-            return Err(NotRead::Because(format!("{column} has more than a number or a word")));
+            return Err(because(&format!("{column} has more than a number or a word")));
         }
         let text = |field: &Field| match field {
             Field::Null => None,
@@ -306,16 +296,16 @@ fn read_parquet(file: File) -> std::result::Result<Table, NotRead> {
         };
         rows.push(Row::of(|name| text(found.get_column_iter().find(|(column, _)| *column == name)?.1)));
         if rows.len() > MAX_ROWS {
-            return Err(NotRead::too_long(MAX_ROWS)); // what the file says of itself need not be true
+            return Err(too_long(MAX_ROWS)); // what the file says of itself need not be true
         }
     }
     Ok(Table { columns, rows })
 }
 
 /// Refuses a line that has more fields than the first, which names the columns, and more lines than that.
-fn read_csv(content: &[u8], max_rows: usize) -> std::result::Result<Table, NotRead> {
+fn read_csv(content: &[u8], max_rows: usize) -> Read<Table> {
     // The only fault that a reader finds which takes lines of any number of fields.
-    let no_text = |_: csv::Error| NotRead::Because("no CSV, since it is no UTF-8, and not called .parquet".into());
+    let no_text = |_: csv::Error| because("no CSV, since it is no UTF-8, and not called .parquet");
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(content);
     let columns: Vec<String> = reader.headers().map_err(no_text)?.iter().map(str::to_owned).collect();
     refuse_lacking(&columns)?;
@@ -325,12 +315,10 @@ fn read_csv(content: &[u8], max_rows: usize) -> std::result::Result<Table, NotRe
         let (fields, known) = (line.len(), columns.len());
         if fields > known {
             let number = line.position().map_or(0, csv::Position::line);
-            return Err(NotRead::Because(format!(
-                "line {number} has {fields} fields, and the first names {known} columns"
-            )));
+            return Err(because(&format!("line {number} has {fields} fields, and the first names {known} columns")));
         }
         if rows.len() == max_rows {
-            return Err(NotRead::too_long(max_rows));
+            return Err(too_long(max_rows));
         }
         let place = |name: &str| columns.iter().position(|column| column == name);
         rows.push(Row::of(|name| line.get(place(name)?).filter(|text| !text.is_empty()).map(str::to_owned)));
@@ -447,8 +435,8 @@ mod tests {
         assert!(page.ends_with("has no column duration_ms and start_s; give start_s and duration_ms"), "{page}");
         let wide = refused("start_s,duration_ms\n1,1\n2,3,4\n");
         assert!(wide.ends_with("cannot be read (line 3 has 3 fields, and the first names 2 columns)"), "{wide}");
-        let Err(NotRead::Because(long)) = read_csv(b"start_s,duration_ms\n1,1\n2,1\n3,1\n", 2) else { panic!() };
-        assert_eq!(long, "of more than 2 rows");
+        let long = read_csv(b"start_s,duration_ms\n1,1\n2,1\n3,1\n", 2).err();
+        assert_eq!(long.as_deref(), Some(": cannot be read (of more than 2 rows)"));
         fs::write(&file, b"start_s,duration_ms\n1,\xff\n").expect("written");
         let bytes = offtimes(&file.display().to_string()).unwrap_err().text;
         assert!(bytes.contains("no CSV, since it is no UTF-8"), "{bytes}");
