@@ -14,8 +14,11 @@ use tempfile::NamedTempFile;
 /// Of a recording, bytes: as in python/brobust/files.py. A host's disk is not filled either.
 pub const MAX_RECORDING: u64 = 1_000_000_000;
 
-/// So many files has `cc load` open, and more than the other commands.
+/// So many files has `cc load` open, and more than the other commands at first.
 const MIN_OPEN: u64 = 32;
+/// Files that are asked for: `watch` takes two for each network namespace. Whoever may make some decides how many there
+/// are, and each takes memory, too.
+const MAX_OPEN: u64 = 16384;
 
 /// Lets this process have as many open files as a command needs, and refuses if it may not: what could not be opened would
 /// count as not there, or the kernel would be said to refuse a control. It is called when the user's words have been
@@ -27,7 +30,7 @@ pub fn allow_open() -> brobust_host::Result<()> {
             "no more than {hard} files may be open at a time (ulimit -n), and up to {MIN_OPEN} are needed; raise this limit"
         )));
     }
-    let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(MIN_OPEN), hard);
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(MAX_OPEN)), hard);
     Ok(())
 }
 

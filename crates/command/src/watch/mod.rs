@@ -20,7 +20,6 @@ use brobust_host::{units, Refusal};
 use brobust_sockdiag::Filter;
 use brobust_watch::{Cause, Namespaces, Settings, SweepReport, Sweeps, Watch};
 use clap::Args;
-use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
 use crate::{end, files, interrupt, numbers, output, Outcome, Stop};
 use lines::Lines;
@@ -37,9 +36,6 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration
 const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(3600 * MIN_WINDOW_SWEEPS);
 
 const DEFAULT_TOP: usize = 20;
-
-/// Files that are asked for. Whoever may make network namespaces decides how many there are, and each takes memory, too.
-const MAX_FILES: u64 = 16384;
 
 const EXAMPLES: &str = "Examples:
   brobust watch                                        # until Ctrl-C
@@ -124,7 +120,6 @@ pub fn run(options: &Options) -> Outcome {
 
     interrupt::catch();
     files::allow_open()?;
-    raise_file_limit();
     let namespaces = match options.netns.as_deref() {
         None => Namespaces::Own,
         Some("all") => Namespaces::All,
@@ -177,13 +172,6 @@ fn verdict(report: &SweepReport) -> Outcome {
         return Ok(());
     };
     Err(Refusal::missing_support(what).into())
-}
-
-/// Lets this process have more files than it has at first, if it may: every network namespace takes two.
-fn raise_file_limit() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(MAX_FILES)), hard);
-    }
 }
 
 /// Begins to serve metrics, and says where. Returns what is served, and the thread that serves it.
