@@ -1,10 +1,10 @@
 //! Loads controls into the running kernel: `-- --ignored`, as root. It is one test, since there is one kernel.
 
-use brobust_ccload::{self as ccload, available, load, pin_path, unload, Refusal, Settings, StateMaps};
+use brobust_ccload::{self as ccload, load, pin_path, unload, Refusal, Settings, StateMaps};
 use brobust_sockdiag::{Filter, SockDiag};
 
 mod common;
-use common::{transfer, Unloaded};
+use common::transfer;
 
 const NAME: &str = "bbr_robust";
 
@@ -28,21 +28,9 @@ fn acks_of_a_transfer(state_maps: &mut StateMaps) -> u64 {
 #[test]
 #[ignore = "needs root"]
 fn a_control_is_loaded_used_and_removed_without_a_trace() {
-    if available().iter().any(|name| name == NAME) {
-        println!("skipped: {NAME} is loaded already, and perhaps in use");
-        return;
-    }
     let mut state_maps = StateMaps::default();
     drop(state_maps.open()); // it remembers those of others
-    match load(NAME, &Settings::default()) {
-        Err(refusal @ (Refusal::NoBtf | Refusal::NoStructOps | Refusal::NoBbr { .. })) => {
-            println!("skipped: {refusal}");
-            return;
-        }
-        Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
-        Ok(()) => {}
-    }
-    let _unloaded = Unloaded(NAME);
+    let Some(_unloaded) = common::loaded(NAME, &Settings::default()) else { return };
     let pin = pin_path(NAME);
     assert!(loaded() && pin.exists());
     assert!(matches!(load(NAME, &Settings::default()), Err(Refusal::NameTaken { .. })));

@@ -3,29 +3,17 @@
 
 use brobust_cc::replay::{Record, Replay};
 use brobust_cc::Control;
-use brobust_ccload::{available, load, programs, recorded_calls, Refusal, Settings};
+use brobust_ccload::{load, programs, recorded_calls, Refusal, Settings};
 
 mod common;
-use common::{transfer, Unloaded};
+use common::{loaded, transfer};
 
 #[test]
 #[ignore = "needs root"]
 fn recorded_calls_decide_the_same_when_they_are_made_again() {
     for name in ["brb_bbr1_robust", "brb_cubic"] {
-        if available().iter().any(|known| known == name) {
-            println!("skipped: {name} is loaded already, and perhaps in use");
-            continue;
-        }
         let settings = Settings { records_calls: true, ..Settings::default() };
-        match load(name, &settings) {
-            Err(refusal @ (Refusal::NoBtf | Refusal::NoStructOps)) => {
-                println!("skipped: {refusal}");
-                return;
-            }
-            Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
-            Ok(()) => {}
-        }
-        let _unloaded = Unloaded(name);
+        let Some(_unloaded) = loaded(name, &settings) else { continue };
         drop(transfer(name));
         let mut replay = Replay::new(Control::find(name).unwrap());
         recorded_calls(name, |bytes| replay.feed(&Record::read(bytes).unwrap())).unwrap();

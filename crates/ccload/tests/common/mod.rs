@@ -5,6 +5,24 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 
+use brobust_ccload::{available, load, Refusal, Settings};
+
+/// Loads a control. None, which is said: another may use it, or this kernel cannot.
+pub fn loaded(name: &'static str, settings: &Settings) -> Option<Unloaded> {
+    if available().iter().any(|known| known == name) {
+        println!("skipped: {name} is loaded already, and perhaps in use");
+        return None;
+    }
+    match load(name, settings) {
+        Err(refusal @ (Refusal::NoBtf | Refusal::NoStructOps | Refusal::NoBbr { .. })) => {
+            println!("skipped: {refusal}");
+            None
+        }
+        Err(refusal) => panic!("{refusal}\n{}", refusal.log().join("\n")),
+        Ok(()) => Some(Unloaded(name)),
+    }
+}
+
 /// Unloads a control when it is dropped, also where a test fails.
 pub struct Unloaded(pub &'static str);
 
