@@ -213,6 +213,7 @@ mod tests {
     fn what_is_shown_is_read_again() {
         for control in Control::all() {
             for param in control.params() {
+                assert!(!param.help.is_empty(), "{param:?}");
                 for value in [param.min, param.default, param.max] {
                     assert_eq!(param.parse(&param.show(value)), Ok(value), "{param:?}");
                 }
@@ -235,15 +236,5 @@ mod tests {
         assert!(set("brb_bbr1", &[("gain", "2")]).unwrap_err().contains("could be"));
         assert!(set("brb_bbq", &[("alpha", "5ms"), ("bbq_alpha", "6ms")]).unwrap_err().contains("twice"));
         assert!(set("brb_reno", &[("alpha", "5ms")]).unwrap_err().contains("no parameters"));
-    }
-
-    #[test]
-    fn every_parameter_stands_within_its_range() {
-        for control in Control::all() {
-            for param in control.params() {
-                assert!((param.min..=param.max).contains(&param.default), "{control:?} {param:?}");
-                assert!(!param.help.is_empty());
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use brobust_cc::{ca_state, Connection, Control, Socket};
-use common::Path;
+use common::{connection, Path};
 
 fn in_probe_bw(control: &str) -> Path {
     let mut path = Path::new(control, 10, 20_000);
@@ -38,10 +38,13 @@ fn startup_ends_after_three_rounds_without_a_quarter_more_bandwidth() {
 }
 
 #[test]
-fn the_gain_cycle_probes_for_one_minimum_rtt() {
-    let mut path = in_probe_bw("brb_bbr1");
-    let ms = probe_length(&mut path, 30_000);
-    assert!((20..=22).contains(&ms), "{ms}");
+fn a_probe_lasts_for_one_minimum_rtt_and_that_of_bbq_for_alpha_while_there_is_a_queue_section_v_b() {
+    for (control, rtt_us, expected_ms) in
+        [("brb_bbr1", 30_000, 20..=22), ("brb_bbq", 30_000, 3..=5), ("brb_bbq", 20_000, 20..=22)]
+    {
+        let ms = probe_length(&mut in_probe_bw(control), rtt_us);
+        assert!(expected_ms.contains(&ms), "{control}, RTT {rtt_us} us: {ms} ms");
+    }
 }
 
 #[test]
@@ -55,20 +58,6 @@ fn a_probe_without_room_for_its_surplus_ends_with_a_loss() {
     assert!(path.pacing_gain() > 1.2, "less than 1.25 BDP is in flight, so it goes on");
     path.ack_with(|sample| sample.losses = 1);
     assert!(path.pacing_gain() < 0.8);
-}
-
-#[test]
-fn bbq_caps_a_probe_at_alpha_while_there_is_a_queue_section_v_b() {
-    let mut path = in_probe_bw("brb_bbq");
-    let ms = probe_length(&mut path, 30_000);
-    assert!((3..=5).contains(&ms), "{ms}");
-}
-
-#[test]
-fn bbq_is_bbr_where_the_rtt_tells_of_no_queue() {
-    let mut path = in_probe_bw("brb_bbq");
-    let ms = probe_length(&mut path, 20_000);
-    assert!((20..=22).contains(&ms), "{ms}");
 }
 
 #[test]
@@ -169,18 +158,12 @@ fn the_papers_patch_has_no_guard_counts_retransmissions_and_writes_the_gain() {
 fn nothing_overflows_at_a_terabit_and_ten_seconds() {
     for control in Control::all().iter().filter(|control| !control.is_window_based()) {
         let mut conn = Connection {
-            max_pacing_rate: u64::MAX,
             tick_hz: 250,
-            mss: 1448,
             min_rtt_us: 10_000_000,
             srtt_us_8: 80_000_000,
             cwnd: 1 << 30,
-            cwnd_clamp: u32::MAX,
-            tso_max_bytes: 65215,
-            pacing_shift: 10,
-            unsent_bytes: 1 << 20,
             in_flight: 800_000_000,
-            ..Connection::default()
+            ..connection()
         };
         let mut socket = Socket::new(*control, &mut conn);
         let per_us = 1e12 / 8.0 / 1448.0 / 1e6; // packets

@@ -1,5 +1,7 @@
 //! The rules of the controls that decide the window only: CUBIC (sections of RFC 9438), Reno (RFC 5681), Vegas.
 
+mod common;
+
 use brobust_cc::{ca_state, Connection, Control, Socket, EVENT_TX_START};
 
 /// A path that a test moves on round by round; each round carries one window. It is not a TCP.
@@ -11,20 +13,7 @@ struct Path {
 
 impl Path {
     fn new(control: &str, rtt_us: u64) -> Path {
-        let mut conn = Connection {
-            now_us: 1_000_000,
-            tick_hz: 1000,
-            now_ticks: 1000,
-            mss: 1448,
-            cwnd: 10,
-            cwnd_clamp: 1 << 20,
-            ssthresh: 0x7fff_ffff,
-            snd_una: 1,
-            snd_nxt: 1 + 10 * 1448,
-            gso_max_size: 65536,
-            is_cwnd_limited: 1,
-            ..Connection::default()
-        };
+        let mut conn = Connection { snd_una: 1, snd_nxt: 1 + 10 * 1448, ..common::connection() };
         let socket = Socket::new(Control::find(control).unwrap(), &mut conn);
         Path { conn, socket, rtt_us }
     }
@@ -183,10 +172,12 @@ fn a_window_that_is_not_used_does_not_grow() {
 }
 
 #[test]
-fn reno_grows_by_one_packet_per_rtt_rfc_5681_3_1() {
+fn reno_grows_by_one_packet_per_rtt_and_halves_on_loss_rfc_5681_3_1() {
     let mut path = Path::at("brb_reno", 20_000, 50);
     path.rounds(10);
     assert!((59..=61).contains(&path.conn.cwnd), "{}", path.conn.cwnd);
+    path.loss();
+    assert!((29..=30).contains(&path.conn.cwnd), "{}", path.conn.cwnd);
 }
 
 #[test]

@@ -5,6 +5,29 @@
 
 use brobust_cc::{Connection, Control, Sample, Socket, MODES};
 
+/// One that begins, with much data to send.
+pub fn connection() -> Connection {
+    Connection {
+        now_us: 1_000_000,
+        delivered_us: 1_000_000,
+        max_pacing_rate: u64::MAX,
+        tick_hz: 1000,
+        now_ticks: 1000,
+        mss: 1448,
+        cwnd: 10,
+        cwnd_clamp: u32::MAX,
+        ssthresh: 0x7fff_ffff,
+        gso_max_size: 65536,
+        tso_max_bytes: 65215,
+        gso_limit: 65536,
+        pacing_shift: 10,
+        is_cwnd_limited: 1,
+        cwnd_was_full: 1,
+        unsent_bytes: 1 << 20,
+        ..Connection::default()
+    }
+}
+
 /// A path with one ACK per millisecond, each for what the path delivers in that time.
 pub struct Path {
     pub conn: Connection,
@@ -18,27 +41,7 @@ pub struct Path {
 
 impl Path {
     pub fn new(control: &str, rate: u32, rtt_us: u64) -> Path {
-        let mut conn = Connection {
-            now_us: 1_000_000,
-            delivered_us: 1_000_000,
-            max_pacing_rate: u64::MAX,
-            tick_hz: 1000,
-            now_ticks: 1000,
-            mss: 1448,
-            min_rtt_us: rtt_us as u32,
-            srtt_us_8: rtt_us as u32 * 8,
-            cwnd: 10,
-            cwnd_clamp: u32::MAX,
-            ssthresh: 0x7fff_ffff,
-            gso_max_size: 65536,
-            tso_max_bytes: 65215,
-            gso_limit: 65536,
-            pacing_shift: 10,
-            is_cwnd_limited: 1,
-            cwnd_was_full: 1,
-            unsent_bytes: 1 << 20,
-            ..Connection::default()
-        };
+        let mut conn = Connection { min_rtt_us: rtt_us as u32, srtt_us_8: rtt_us as u32 * 8, ..connection() };
         let socket = Socket::new(Control::find(control).unwrap(), &mut conn);
         Path { conn, socket, rtt_us, rate, in_flight: None }
     }
