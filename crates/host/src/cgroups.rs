@@ -270,10 +270,11 @@ mod tests {
     }
 
     /// Makes a group of v2 with the controller `memory`.
-    fn home() -> TempDir {
-        let home = tempfile::tempdir().expect("made");
-        fs::write(home.path().join("cgroup.subtree_control"), "memory").expect("written");
-        home
+    fn home() -> (TempDir, PathBuf) {
+        let made = tempfile::tempdir().expect("made");
+        fs::write(made.path().join("cgroup.subtree_control"), "memory").expect("written");
+        let home = made.path().into();
+        (made, home)
     }
 
     fn controllers(home: &Path) -> BTreeSet<String> {
@@ -294,68 +295,62 @@ mod tests {
 
     #[test]
     fn the_controller_is_enabled_for_one_thread_and_then_as_it_was() {
-        let made = home();
-        let home = made.path();
-        let group = held(home, 7, &[]);
+        let (_made, home) = home();
+        let group = held(&home, 7, &[]);
         let content = |name: &str| fs::read_to_string(group.path.join(name)).expect("written");
         assert_eq!(
             [content("cgroup.type"), content("cpu.max"), content("cgroup.threads")],
             ["threaded", "10000 40000", "7"]
         );
-        assert!(is_on(home) && group.remains());
+        assert!(is_on(&home) && group.remains());
         group.remove().expect("removed");
-        assert!(!is_on(home) && !group.remains());
+        assert!(!is_on(&home) && !group.remains());
         group.remove().expect("once more does nothing");
     }
 
     #[test]
     fn of_two_commands_the_last_one_switches_the_controller_off() {
-        let made = home();
-        let home = made.path();
-        let first = held(home, 7, &[]);
-        let second = held(home, 8, std::slice::from_ref(&first));
+        let (_made, home) = home();
+        let first = held(&home, 7, &[]);
+        let second = held(&home, 8, std::slice::from_ref(&first));
         first.remove().expect("removed");
-        assert!(is_on(home), "the other one's quota would be gone");
+        assert!(is_on(&home), "the other one's quota would be gone");
         second.remove().expect("removed");
-        assert!(!is_on(home));
+        assert!(!is_on(&home));
     }
 
     #[test]
     fn a_limit_that_somebody_else_has_set_in_the_group_is_not_lost() {
-        let made = home();
-        let home = made.path();
-        let group = held(home, 7, &[]);
+        let (_made, home) = home();
+        let group = held(&home, 7, &[]);
         fs::create_dir(home.join("web.service")).expect("made");
         fs::write(home.join("web.service/cpu.max"), "50000 100000").expect("written");
         group.remove().expect("removed");
-        assert!(is_on(home));
+        assert!(is_on(&home));
     }
 
     #[test]
     fn a_controller_that_was_on_stays_on() {
-        let made = home();
-        let home = made.path();
+        let (_made, home) = home();
         write(&home.join("cgroup.subtree_control"), "+cpu").expect("enabled");
-        held(home, 7, &[]).remove().expect("removed");
-        assert!(is_on(home));
+        held(&home, 7, &[]).remove().expect("removed");
+        assert!(is_on(&home));
     }
 
     #[test]
     fn a_command_that_was_killed_between_its_two_last_steps_has_left_something() {
-        let made = home();
-        let home = made.path();
-        let group = held(home, 7, &[]);
+        let (_made, home) = home();
+        let group = held(&home, 7, &[]);
         fs::remove_dir_all(&group.path).expect("removed");
         assert!(group.remains());
         group.remove().expect("removed");
-        assert!(!is_on(home));
+        assert!(!is_on(&home));
     }
 
     #[test]
     fn a_group_that_cannot_be_removed_is_said() {
-        let made = home();
-        let home = made.path();
-        let group = held(home, 7, &[]);
+        let (_made, home) = home();
+        let group = held(&home, 7, &[]);
         fs::write(group.path.join("busy"), "").expect("written");
         let refused = group.remove().unwrap_err().text;
         assert!(refused.contains("brobust-7 could not be removed ("), "{refused}");

@@ -165,7 +165,6 @@ fn not_found(given: &str, error: &io::Error) -> Refusal {
     ))
 }
 
-#[derive(Debug)]
 pub struct Found {
     pub namespaces: Vec<Namespace>,
     /// The number of processes whose namespaces are hidden from us.

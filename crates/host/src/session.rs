@@ -25,7 +25,6 @@ use crate::threads::{cpus_of, SavedThread};
 use crate::{pid_namespace, printable, Owner, Refusal, Result, Runtime};
 
 /// The session of this process. Dropping it undoes everything.
-#[derive(Debug)]
 pub struct Session {
     pub directory: PathBuf,
     runtime: Runtime,
@@ -107,7 +106,6 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the lock without which no process changes sessions.
     fn lock(&mut self) -> Result<Lock> {
         self.runtime.lock_while(waiting(&mut self.guardian))
     }
@@ -362,27 +360,16 @@ fn refuse_without_spare_of(host: &[usize], journals: &[Journal], cpus: &[usize],
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entries;
     use crate::leftovers::{clean, leftovers};
-    use std::ops::Deref;
+    use crate::{entries, eventually};
     use std::time::Instant;
     use tempfile::TempDir;
 
-    /// Paths in a directory that goes with it.
-    struct Scratch(Runtime, #[allow(dead_code)] TempDir);
-
-    impl Deref for Scratch {
-        type Target = Runtime;
-
-        fn deref(&self) -> &Runtime {
-            &self.0
-        }
-    }
-
-    fn runtime() -> Scratch {
+    /// Paths in a directory, which goes when that is dropped.
+    fn runtime() -> (Runtime, TempDir) {
         let made = tempfile::tempdir().expect("made");
         let [directory, host, namespaces] = ["run", "host", "netns"].map(|name| made.path().join(name));
-        Scratch(Runtime { directory, host, sysctls: made.path().into(), namespaces }, made)
+        (Runtime { directory, host, sysctls: made.path().into(), namespaces }, made)
     }
 
     fn begin(runtime: &Runtime) -> Session {
@@ -433,7 +420,7 @@ mod tests {
 
     #[test]
     fn changes_are_undone_by_their_commands_the_last_one_first() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let log = runtime.sysctls.join("log");
         let mut session = begin(&runtime);
         for what in ["first", "second", "first"] {
@@ -446,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_change_that_cannot_be_undone_stays_recorded_and_the_others_do_not() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let flag = runtime.sysctls.join("flag");
         let waits = step("eth1", &format!("test -e {} || {{ echo busy >&2; exit 1; }}", flag.display()));
         left_by(&runtime, nobody(), &Journal { steps: vec![waits, step("eth2", "true")], ..Journal::default() });
@@ -460,20 +447,8 @@ mod tests {
     }
 
     #[test]
-    fn a_session_leaves_no_directory() {
-        let runtime = runtime();
-        let session = begin(&runtime);
-        assert!(session.directory.join("session.json").is_file());
-        assert!(names(&runtime).is_empty(), "its owner lives");
-        let another = Session::begin(runtime.clone(), false, |_| Ok(None)).unwrap_err().text;
-        assert!(another.contains(&format!("process {}) is at work", std::process::id())), "{another}");
-        drop(session);
-        assert_eq!(entries(&runtime.directory).collect::<Vec<_>>(), [runtime.directory.join("lock")]);
-    }
-
-    #[test]
     fn a_sysctl_is_held_and_put_back_also_after_a_kill() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let knob = knob(&runtime, "950000\n");
         let mut session = begin(&runtime);
         session.hold_sysctl("knob", "-1").expect("held");
@@ -494,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_sysctl_that_somebody_has_set_since_is_left_alone() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let knob = knob(&runtime, "900000");
         left_by(&runtime, nobody(), &held_knob());
         clean(&runtime).expect("cleaned");
@@ -503,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_sysctl_that_cannot_be_put_back_stays_in_the_journal_until_it_can() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let knob = knob(&runtime, "950000\n");
         fs::write(knob.with_extension("busy"), "").expect("written");
         let mut session = begin(&runtime);
@@ -529,7 +504,7 @@ mod tests {
 
     #[test]
     fn one_thing_that_cannot_be_undone_does_not_keep_the_rest_from_it() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let knob = knob(&runtime, "-1");
         let stuck = runtime.sysctls.join("brobust-7");
         fs::create_dir(&stuck).expect("made");
@@ -555,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_reused_process_id_is_not_mistaken_for_the_owner() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let own = Owner::current().to_string();
         let (pid, started) = own.split_once('-').expect("an owner");
         let earlier: Owner = format!("{pid}-{}", started.parse::<u64>().expect("ticks") - 1).parse().expect("an owner");
@@ -567,7 +542,7 @@ mod tests {
 
     #[test]
     fn a_session_of_another_pid_namespace_is_left_alone() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let knob = knob(&runtime, "-1");
         let session = begin(&runtime);
         assert_eq!(read(&session).pid_namespace, pid_namespace());
@@ -581,7 +556,7 @@ mod tests {
 
     #[test]
     fn namespaces_of_another_runtime_directory_and_of_the_living_are_left_alone() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         fs::create_dir(&runtime.namespaces).expect("made");
         let (ours, nobody, alive) = (runtime.namespace_prefix(), nobody(), Owner::current());
         let dead = format!("{ours}{nobody}");
@@ -593,7 +568,7 @@ mod tests {
 
     #[test]
     fn a_damaged_journal_is_an_empty_one() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let dead = left_by(&runtime, nobody(), &Journal::default());
         fs::write(dead.join("session.json"), "{\"namespace\": 3").expect("written");
         assert_eq!(names(&runtime), [format!("directory {}", dead.display())]);
@@ -603,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_journal_that_cannot_be_read_is_no_empty_one() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let knob = knob(&runtime, "-1");
         let dead = left_by(&runtime, nobody(), &held_knob());
         let (file, kept) = (dead.join("session.json"), dead.join("kept"));
@@ -619,7 +594,7 @@ mod tests {
 
     #[test]
     fn a_change_that_could_not_be_recorded_is_not_taken_for_recorded_the_next_time() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let log = runtime.sysctls.join("log");
         let step = step("eth1", &format!("echo undone >>{}", log.display()));
         let mut session = begin(&runtime);
@@ -650,7 +625,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_another_command_took_meanwhile_is_not_taken_twice() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let mut session = begin(&runtime);
         session.hold_cpus(&[1_000_000], 0, false).expect("nobody has it");
         session.hold_cpus(&[1_000_000], 0, false).expect("it is its own");
@@ -664,7 +639,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_changed_after_it_was_looked_at_is_not_held() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let mut session = begin(&runtime);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
         let saved = SavedThread::of(child.id() as i32).expect("it lives");
@@ -679,7 +654,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_another_command_holds_is_refused_and_one_that_only_has_its_id_is_not() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
         let held = SavedThread::of(child.id() as i32).expect("it lives");
         let mut earlier = held.clone();
@@ -700,7 +675,7 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn a_cgroup_that_another_command_has_made_for_the_thread_is_not_removed() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let mut session = begin(&runtime);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
         let thread = child.id() as i32;
@@ -721,7 +696,7 @@ mod tests {
 
     #[test]
     fn a_session_that_has_no_guardian_or_cannot_appear_leaves_nothing() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let begin = |guarded: &dyn Fn(&Path) -> Result<Option<Guardian>>| {
             Session::begin(runtime.clone(), false, guarded).map(drop).unwrap_err().text
         };
@@ -742,7 +717,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_lock_tells_its_guardian_that_it_is_not_stuck() {
-        let runtime = runtime();
+        let (runtime, _made) = runtime();
         let heard = runtime.sysctls.join("heard");
         let guardian = format!("echo ready; exec cat >{}", heard.display());
         let guarded = |_: &Path| Guardian::start(Path::new("sh"), &["-c", &guardian]).map(Some);
@@ -751,11 +726,7 @@ mod tests {
         let holder = std::thread::spawn({
             let heard = heard.clone();
             move || {
-                let has_heard = || fs::read(&heard).is_ok_and(|text| !text.is_empty());
-                let begun = Instant::now();
-                while !has_heard() && begun.elapsed() < Duration::from_secs(30) {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
+                eventually(Duration::from_secs(30), || fs::read(&heard).is_ok_and(|text| !text.is_empty()));
                 drop(lock);
             }
         });
@@ -763,21 +734,5 @@ mod tests {
         holder.join().expect("it has ended");
         session.end().expect("undone");
         assert!(content(&heard).starts_with("alive\n"), "{}", content(&heard));
-    }
-
-    #[test]
-    fn a_lock_is_waited_for_by_those_who_start() {
-        let runtime = runtime();
-        locks::private_directory(&runtime.directory).expect("made");
-        let lock = runtime.lock().expect("free");
-        let begun = Instant::now();
-        let other = std::thread::spawn({
-            let runtime = Runtime::clone(&runtime);
-            move || drop(Session::begin(runtime, true, |_| Ok(None)).expect("it begins"))
-        });
-        std::thread::sleep(Duration::from_millis(50));
-        drop(lock);
-        other.join().expect("it has ended");
-        assert!(begun.elapsed() >= Duration::from_millis(50));
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::read_proc;
 
-/// What is read there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// `R`: the thread wants a CPU or has one; any other letter: it sleeps, is stopped or is dead.

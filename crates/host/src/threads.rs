@@ -126,6 +126,7 @@ pub const MIN_RUNTIME_NS: u64 = 1 << 10;
 /// The smallest runtime in a period of this length is a bandwidth of 0, since bandwidths are counted in units of 2^-20
 /// (kernel/sched/core.c, to_ratio).
 const PERIOD_OF_NO_BANDWIDTH_NS: u64 = 1_100_000_000;
+const _: () = assert!((MIN_RUNTIME_NS << 20) / PERIOD_OF_NO_BANDWIDTH_NS == 0);
 
 /// Shrinks the bandwidth of a sleeping thread to nothing while it still is a deadline thread.
 ///
@@ -168,7 +169,7 @@ pub fn set_cpus(tid: i32, cpus: &[usize]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SavedThread, SchedAttr, MIN_RUNTIME_NS, PERIOD_OF_NO_BANDWIDTH_NS};
+    use super::{SavedThread, SchedAttr};
     use std::process::Command;
 
     #[test]
@@ -243,10 +244,5 @@ mod tests {
             assert_eq!(SavedThread::of(tid), Ok(before));
         };
         std::thread::spawn(renamed).join().expect("as asserted");
-    }
-
-    #[test]
-    fn the_smallest_runtime_in_the_period_of_no_bandwidth_rounds_to_nothing() {
-        assert_eq!((MIN_RUNTIME_NS << 20) / PERIOD_OF_NO_BANDWIDTH_NS, 0);
     }
 }
