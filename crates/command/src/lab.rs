@@ -56,7 +56,6 @@ pub struct Agent {
     remove: Option<PathBuf>,
 }
 
-/// Reads seconds.
 fn silence(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=MAX_SILENCE_S).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("give a number from 0 to {MAX_SILENCE_S}"))

@@ -152,7 +152,6 @@ pub struct Cpu {
     pub throttled_share: f64,
 }
 
-/// Judges a flow.
 pub fn judge(history: &History, cpu: Cpu) -> Verdict {
     let evidence = gather(history);
     Verdict { cause: cause_of(&evidence, cpu), evidence }
@@ -286,14 +285,8 @@ mod tests {
             inflight_bytes: 37_500,
             cwnd_bytes: 50_000,
             pacing_rate_bytes_per_s: Some(2_500_000),
-            delivery_rate_bytes_per_s: 2_500_000,
-            srtt_us: Some(15_000),
-            min_rtt_us: Some(10_000),
             bdp: Some((25_000, BdpSource::Bbr)),
-            is_draining: false,
-            is_starting: false,
-            is_app_limited: false,
-            is_recovering: false,
+            ..Sample::default()
         }
     }
 

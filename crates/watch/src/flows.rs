@@ -22,7 +22,6 @@ pub struct Flow {
     /// Number of the sweep that saw it last.
     seen: u64,
     pub uid: u32,
-    /// Id of its cgroup, as the kernel reports it.
     pub cgroup_id: Option<u64>,
     pub key: SocketKey,
 }

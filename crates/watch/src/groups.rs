@@ -25,7 +25,6 @@ fn as_text<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(text)
 }
 
-/// The groups of one sweep.
 #[derive(Debug, Default)]
 pub struct Groups(BTreeMap<(Arc<str>, Cause), Group>);
 
@@ -58,7 +57,6 @@ impl Groups {
     }
 }
 
-/// Converts bytes per second to Mbit/s.
 pub fn mbps(bytes_per_s: f64) -> f64 {
     bytes_per_s * 8e-6
 }

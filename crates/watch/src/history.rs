@@ -52,7 +52,6 @@ impl History {
         self.times_ns.capacity() * size_of::<u64>() + self.samples.capacity() * size_of::<(Sample, usize)>()
     }
 
-    /// Returns the number of samples.
     pub fn count(&self) -> usize {
         self.times_ns.len()
     }

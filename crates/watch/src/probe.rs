@@ -30,7 +30,6 @@ struct Counts {
     late: AtomicU64,
 }
 
-#[derive(Debug)]
 pub struct Probe(Arc<Counts>);
 
 impl Probe {

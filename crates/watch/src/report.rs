@@ -8,7 +8,7 @@ use crate::groups::{mbps, Group};
 use crate::host::HostLoad;
 use crate::owners::{Owner, OwnerReport};
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct SweepReport {
     pub sweep: u64,
     pub sockets: usize,
@@ -40,7 +40,7 @@ pub struct SweepReport {
 }
 
 /// The largest value in each bucket of the distributions. The last bucket has no bound.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Bounds {
     pub rate_mbps: &'static [f64],
     pub inflight_bdp: &'static [f64],

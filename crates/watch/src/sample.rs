@@ -23,7 +23,7 @@ pub enum BdpSource {
 
 /// The state of a socket. Counters count from the beginning of the connection. None: the kernel is too old to report
 /// it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
     pub bytes_acked: u64,
     pub bytes_sent: Option<u64>,

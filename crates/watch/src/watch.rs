@@ -39,7 +39,6 @@ pub struct Settings {
 /// load nor new namespaces would be seen any more.
 const SPARE_FILES: usize = 128;
 
-/// A network namespace that exists.
 #[derive(Default)]
 struct Namespace {
     /// Empty: our own.

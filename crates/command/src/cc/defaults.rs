@@ -32,7 +32,6 @@ pub fn set_first(namespace: &Namespace, controls: &[&str]) -> Result<()> {
     }
 }
 
-/// The namespaces whose default is a control.
 pub struct Having {
     pub namespaces: Vec<Namespace>,
     /// Whether this user may look into all namespaces.

@@ -65,7 +65,6 @@ impl Journal {
     }
 }
 
-#[derive(Debug)]
 pub struct Journals {
     directory: PathBuf,
 }

@@ -120,7 +120,6 @@ pub struct Task<'a> {
     pub seconds: Option<f64>,
     /// Where to keep what the threads got, as `record` does.
     pub out: Option<&'a Path>,
-    /// As for `check`.
     pub force: bool,
 }
 
@@ -147,7 +146,6 @@ pub fn contend(task: &Task<'_>, screen: &mut Screen) -> std::result::Result<Repo
     }
 }
 
-/// What was seen of threads that were under contention.
 struct Seen {
     recorded: Recorded,
     begin: u64,

@@ -28,7 +28,7 @@ pub struct End {
     pub out: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Row {
     pub thread: i32,
     pub name: String,

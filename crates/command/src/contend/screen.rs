@@ -126,17 +126,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, share: f64) -> Row {
-        let (timeslice_ms, offtime_ms) = (Some(10.033), None);
-        Row {
-            thread: 7,
-            name: name.into(),
-            vcpu: None,
-            share,
-            asleep_share: 0.0,
-            timeslice_ms,
-            offtime_ms,
-            whole: None,
-        }
+        Row { thread: 7, name: name.into(), share, timeslice_ms: Some(10.033), ..Row::default() }
     }
 
     #[test]

@@ -308,18 +308,13 @@ pub mod made_up {
             sweep: 1,
             sockets: counts.iter().map(|line| line.sockets).sum(),
             host,
-            why: None,
             counts,
-            owners: vec![],
             bounds: Bounds { rate_mbps: RATES, inflight_bdp: INFLIGHTS },
             namespaces: 1,
-            unread: vec![],
-            unread_host: 0,
-            interrupted: 0,
-            unfollowed: 0,
             took_ms: 20.0,
             cpu_ms: 10.0,
             flows: vec![flow("192.0.2.1:443", 0)],
+            ..SweepReport::default()
         }
     }
 }

@@ -16,7 +16,6 @@ const CONTAINERS: &str = "var/log/containers";
 /// The directories are read again after this time, if a name is missing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-#[derive(Debug)]
 pub struct Kubelet {
     root: PathBuf,
     read: Option<Instant>,

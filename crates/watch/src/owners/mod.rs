@@ -63,7 +63,6 @@ struct Known {
 const MAX_LOOKUPS: u32 = 2;
 
 /// Where the names of owners are found.
-#[derive(Debug)]
 struct Names {
     cgroups: Cgroups,
     kubelet: Kubelet,
@@ -90,8 +89,6 @@ impl Names {
     }
 }
 
-/// The owners of all sockets.
-#[derive(Debug)]
 pub struct Owners {
     names: Names,
     known: ById<Known>,
@@ -152,7 +149,6 @@ impl Owners {
         *known.report.causes.entry(verdict.cause.name()).or_insert(0) += 1;
     }
 
-    /// Returns an owner of this sweep.
     pub fn get(&self, cgroup_id: u64) -> Option<&OwnerReport> {
         self.known.get(&cgroup_id).map(|known| &known.report)
     }
