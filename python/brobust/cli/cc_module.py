@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from brobust.cc.names import check_ours, name_of
-from brobust.cli.options import guest_option
 from brobust.errors import BadInput
 from brobust.kernels import modules
 from brobust.kernels import vm as vm_kernels
@@ -26,7 +25,13 @@ def module(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Write NAME.ko into this directory.")] = Path(),
-    guest: Annotated[Path | None, guest_option("the modules")] = None,
+    guest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --kdir debian-…: also write a guest kernel for the vm backend, with the modules, into DIR.",
+        ),
+    ] = None,
 ) -> None:
     """Build congestion controls as kernel modules (NAME.ko), from the same source as the BPF programs, for kernels
     without BTF.

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from brobust import files
-from brobust.cli.options import guest_option
 from brobust.errors import BadInput, MissingSupport, printable
 from brobust.kernel_patch import apply as patching
 from brobust.kernel_patch import compiling, series
@@ -59,7 +58,13 @@ def patch(
     module: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also link the module, and write tcp_bbr.ko into DIR.")
     ] = None,
-    guest: Annotated[Path | None, guest_option("the module")] = None,
+    guest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --kdir debian-…: also write a guest kernel for the vm backend, with the module, into DIR.",
+        ),
+    ] = None,
 ) -> None:
     """Repair BBR in a kernel tree (docs/for-kernel.md), compile what changed, and explain the change.
 

@@ -26,12 +26,6 @@ def without_option() -> Any:
     return typer.Option(metavar="TABLE", help=text, show_default=False)
 
 
-def guest_option(what: str) -> Any:
-    """Return the option --guest, of commands that build modules for kernels: `what` is added to a guest's."""
-    text = f"With --kdir debian-…: also write a guest kernel for the vm backend, with {what}, into DIR."
-    return typer.Option(metavar="DIR", help=text)
-
-
 def report_option(what: str) -> Any:
     """Return the option --report, of commands that tell strangers of this machine: `what` is in the report."""
     text = f"Also write {what} as TOML, without names, addresses or serial numbers."
