@@ -231,7 +231,11 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
         usual = max(said_of, key=lambda with_it: any(with_it) * said_of.count(with_it))
         said = ", ".join(filter(None, usual))
         score = _score(mine, decided=not table.get("own"))
-        blocks.append(f"## {title}\n\n{score} [Details]({details}). Where nothing else is said, with: {said}.")
+        known = f"Where nothing else is said, with: {said}."
+        if table.get("own"):
+            blocks.append(f"**[{title}]({details})**: {score} {known}")
+        else:
+            blocks.append(f"## {title}\n\n{score} [Details]({details}). {known}")
         rows = []
         for one in mine:
             row = {
