@@ -94,13 +94,17 @@ def draw(rows: pl.DataFrame, repeat: int, to: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True)
     titles = {"resent_few": "cells that resend at most 1 % [of 90]", "cubic_keeps": "part that a CUBIC beside it keeps"}
     for axis, (column, title) in zip(axes, titles.items(), strict=True):
-        for row in rows.iter_rows(named=True):
+        # Labels of neighbours stand above and below by turns.
+        for number, row in enumerate(rows.sort("goal", column).iter_rows(named=True)):
             chosen = row["constants"] == "chosen"
             color = "tab:red" if chosen else "tab:blue" if row["frontier"] else "0.6"
             axis.plot(row[column], row["goal"], "s" if chosen else "o", color=color, markersize=8 if chosen else 5)
-            place = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 6, "color": color}
-            axis.annotate(row["constants"], (row[column], row["goal"]), **place)
+            if column == "resent_few" and row[column] > 80 and not chosen:
+                continue  # most stand here, and the other panel names them
+            place = {"xytext": (3, 5 if number % 2 else -10), "textcoords": "offset points", "fontsize": 7}
+            axis.annotate(row["constants"], (row[column], row["goal"]), color=color, **place)
         axis.set(xlabel=title)
+        axis.margins(x=0.12)
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("cells at the goal [of 90]")
     figure.supxlabel(
