@@ -147,10 +147,11 @@ def programs() -> Question:
     if shutil.which("nginx"):
         served = Path(tempfile.mkdtemp(prefix="brobust-speed-"))
         atexit.register(shutil.rmtree, served)
-        servers.prepare(served)
+        (served / "page").write_bytes(os.urandom(servers.PAGE_BYTES))
+        said = servers.FILES["nginx.conf"].replace("LISTEN", "5201")
         for row, sendfile in (("nginx, sendfile", "on"), ("nginx, no sendfile", "off")):
             config = served / f"nginx-{sendfile}.conf"
-            config.write_text((served / "nginx.conf").read_text().replace("sendfile on", f"sendfile {sendfile}"))
+            config.write_text(said.replace("sendfile on", f"sendfile {sendfile}"))
             page = f"http://{{sender}}:{{port}}{served}/page?[1-20]"
             nginx = {
                 "sender": f"nginx -c {config}", "receiver": f"curl -sS -f -o /dev/null {page}", "waits": "sender",
