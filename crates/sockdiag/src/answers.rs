@@ -174,6 +174,11 @@ proptest! {
         }
         check(&datagram);
     }
+
+    #[test]
+    fn no_bytes_at_all_break_a_promise(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        check(&bytes);
+    }
 }
 
 #[test]

@@ -10,7 +10,9 @@ pub struct BbrInfo {
     pub bandwidth_bytes_per_s: u64,
     /// None until there is a sample.
     pub min_rtt_us: Option<u32>,
+    /// 256 times the gain, as in the kernel.
     pub pacing_gain_x256: u32,
+    /// 256 times the gain, as in the kernel.
     pub cwnd_gain_x256: u32,
     /// A number of enum cc_mode (cc/cc.h). Only controls in BPF report this and the fields below.
     pub mode: Option<u32>,
@@ -54,6 +56,10 @@ mod tests {
 
     use super::*;
 
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
     #[test]
     fn fields_are_found_where_c_has_them() {
         let fields = ["bbr_bw_lo", "bbr_bw_hi", "bbr_min_rtt", "bbr_pacing_gain", "bbr_cwnd_gain"];
@@ -76,9 +82,27 @@ mod tests {
     }
 
     #[test]
+    fn the_model_and_its_bdp_are_read() {
+        let info = BbrInfo::parse(&words(&[12_500_000, 0, 10_000, 320, 512])).unwrap();
+        assert_eq!((info.pacing_gain_x256, info.cwnd_gain_x256, info.mode), (320, 512, None));
+        assert_eq!(info.bdp_bytes(), Some(125_000));
+    }
+
+    #[test]
     fn no_rtt_sample_means_no_bdp() {
-        let info = BbrInfo::parse(&[1, 1, u32::MAX, 739, 739].map(u32::to_ne_bytes).concat()).unwrap();
+        let info = BbrInfo::parse(&words(&[1, 1, u32::MAX, 739, 739])).unwrap();
         assert_eq!(info.bandwidth_bytes_per_s, 1 << 32 | 1);
         assert_eq!(info.bdp_bytes(), None);
+    }
+
+    #[test]
+    fn a_cut_off_message_is_no_model() {
+        let whole = words(&[1, 0, 2, 3, 4, 2, 7, 0, 5, 0]);
+        for length in 0..whole.len() {
+            assert_eq!(BbrInfo::parse(&whole[..length]).is_some(), length >= 20);
+            assert_eq!(BbrInfo::parse_export(&whole[..length]).is_some(), length >= 20);
+        }
+        let info = BbrInfo::parse_export(&whole).unwrap();
+        assert_eq!((info.mode, info.acks, info.deficit_acks), (Some(2), Some(7), Some(5)));
     }
 }

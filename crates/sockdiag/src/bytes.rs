@@ -28,3 +28,19 @@ impl Bytes<'_> {
         self.0.get(offset..offset.checked_add(N)?)?.try_into().ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_cut_off_is_none() {
+        let bytes = Bytes(&[1, 0, 0, 0, 2]);
+        assert_eq!(bytes.u32(0), Some(u32::from_ne_bytes([1, 0, 0, 0])));
+        assert_eq!(bytes.u16(3), Some(u16::from_ne_bytes([0, 2])));
+        assert_eq!(bytes.u8(4), Some(2));
+        assert_eq!(bytes.u32(2), None);
+        assert_eq!(bytes.u64(0), None);
+        assert_eq!(bytes.u64(usize::MAX), None);
+    }
+}

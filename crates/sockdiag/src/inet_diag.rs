@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_dump_and_a_refusal_are_told_apart() {
+        assert_eq!(read_end(&0_i32.to_ne_bytes()), Some(0));
+        assert_eq!(read_end(&(-2_i32).to_ne_bytes()), Some(2));
+        assert_eq!(read_end(&i32::MIN.to_ne_bytes()), Some(i32::MAX));
+        assert_eq!(read_end(&[0; 3]), None);
+    }
+
+    #[test]
     fn what_is_too_short_or_of_an_unknown_family_is_refused() {
         let whole = answer(1, &Parts::default());
         for length in 0..72 {

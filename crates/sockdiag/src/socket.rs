@@ -20,10 +20,12 @@ pub struct Socket {
     pub key: SocketKey,
     /// CLOCK_MONOTONIC when the kernel's answer arrived.
     pub time_ns: u64,
+    /// User id of the owner.
     pub uid: u32,
     /// Id of the cgroup (v2) in which it was opened; of an accepted socket, that of the listening one. None: the kernel
     /// does not report it.
     pub cgroup_id: Option<u64>,
+    /// Name of the congestion control.
     pub congestion_control: Option<String>,
     pub tcp: TcpInfo,
     /// BBR's model, if the control is BBR or one of ours. The kernel reads the model of our controls a moment after

@@ -85,12 +85,27 @@ mod tests {
 
     use super::*;
 
+    /// A tcp_info in which each 32-bit word holds its own index.
+    fn numbered(words: u32) -> Vec<u8> {
+        (0..words).flat_map(u32::to_ne_bytes).collect()
+    }
+
     #[test]
     fn fields_are_found_at_the_offsets_of_the_uapi_header() {
         let names: Vec<&str> = TcpInfo::default().in_c().into_iter().map(|(name, _)| name).collect();
         let info = TcpInfo::parse(&headers::TCP.numbered("tcp_info", &names));
         let numbered: Vec<_> = names.into_iter().zip((1..).map(Some)).collect();
         assert_eq!((info.in_c(), info.delivery_rate_app_limited), (numbered, Some(false)));
+    }
+
+    #[test]
+    fn a_kernel_of_any_age_is_understood() {
+        let newest = numbered(80);
+        for length in 0..newest.len() {
+            let info = TcpInfo::parse(&newest[..length]);
+            assert_eq!(info.cwnd_packets.is_some(), length >= 84);
+            assert_eq!(info.bytes_retrans.is_some(), length >= 216);
+        }
     }
 
     #[test]
