@@ -508,7 +508,6 @@ def test_a_control_that_is_a_module_is_left_alone(places: list[Path]) -> None:
         ),
         (["load", "bbr_steady", "--param", "hast=3"], "bbr_steady has no parameter hast; it has steady_ahead"),
         (["load", "bbr_steady", "--dry-run", "--param", "growth=2%"], "steady_growth"),
-        (["load", "brb_bbq", "--param", "alpha"], "--param: 'alpha' is not a setting; write PARAMETER=VALUE"),
         (["params", "cubic"], "no control of ours, and others take no parameters"),
         (["load", NAME, "--default", "--netns", "no-such-namespace"], "not a network namespace"),
         (["load", NAME, "--for", "0s"], "too short to see anything; give at least 100ms"),

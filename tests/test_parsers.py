@@ -325,7 +325,7 @@ def _read(directory: Path) -> None:
             _use(dataset.grid())
         assert isinstance(dataset.finished(), set)
         assert dataset.runs().columns == [*RUNS]
-        for read in (dataset.throughput, dataset.samples):  # what there is, and what there is not
+        for read in (dataset.throughput, dataset.samples, dataset.offtimes, dataset.packets):
             read()
         with taken_or_refused(), Path(os.devnull).open("w") as nowhere:
             Console(file=nowhere).print(table.render(dataset.runs(), str(directory), dataset.grid))

@@ -585,7 +585,7 @@ def test_that_the_program_was_killed_is_one_line() -> None:
     assert ended.value.exit_status == 1
 
 
-@pytest.mark.parametrize("arguments", [("--netns", "no-such"), ("--no-such-option",)])
+@pytest.mark.parametrize("arguments", [("--netns", "no-such"), ("--interval", "fast"), ("--no-such-option",)])
 def test_a_refusal_is_one_line_and_no_table(arguments: tuple[str, ...]) -> None:
     with _terminal(*arguments) as terminal:
         terminal.read_to_the_end()

@@ -223,4 +223,14 @@ mod tests {
             assert_eq!(Control::find(control.name()).unwrap().name(), control.name());
         }
     }
+
+    #[test]
+    fn reno_doubles_in_slow_start_and_halves_on_loss() {
+        let mut conn =
+            Connection { cwnd: 10, cwnd_clamp: u32::MAX, ssthresh: 100, is_cwnd_limited: 1, ..Default::default() };
+        let mut reno = Socket::new(Control::find("brb_reno").unwrap(), &mut conn);
+        reno.on_acked(&mut conn, 10);
+        assert_eq!(conn.cwnd, 20);
+        assert_eq!(reno.ssthresh(&mut conn), 10);
+    }
 }

@@ -70,7 +70,15 @@ impl Offered {
 
 #[cfg(test)]
 mod tests {
-    use super::Offered;
+    use super::{Offered, WRAPPING};
+
+    #[test]
+    fn the_tables_name_controls_that_exist() {
+        let names: Vec<&str> = Offered::all().map(|offered| offered.name).collect();
+        for name in WRAPPING.iter().map(|row| row.0) {
+            assert!(names.contains(&name), "{name} is not one of {names:?}");
+        }
+    }
 
     #[test]
     fn a_wrapping_control_takes_the_parameters_of_its_own_code() {

@@ -14,9 +14,9 @@ use tempfile::NamedTempFile;
 /// Of a recording, bytes: as in python/brobust/files.py. A host's disk is not filled either.
 pub const MAX_RECORDING: u64 = 1_000_000_000;
 
-/// So many files has `cc load` open, and more than the other commands at first.
+/// What each command needs: `cc load` has this many open, and the others begin with fewer.
 const MIN_OPEN: u64 = 32;
-/// Files that are asked for: `watch` takes two for each network namespace. Whoever may make some decides how many there
+/// What is asked for: `watch` takes two for each network namespace. Whoever may make these decides how many there
 /// are, and each takes memory, too.
 const MAX_OPEN: u64 = 16384;
 

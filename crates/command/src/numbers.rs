@@ -26,12 +26,14 @@ where
     }
 }
 
+/// Reads for how long something is to be done.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration = Duration::from_nanos(units::nanoseconds(text)?);
     let allowed = Some(duration).filter(|duration| *duration >= Duration::from_millis(100));
     allowed.ok_or_else(|| "this is too short to see anything; give at least 100ms".to_owned())
 }
 
+/// Reads the id of a process.
 pub fn process_id(text: &str) -> Result<i32, &'static str> {
     parsed(text, |id| *id > 0).ok_or("no process id; give a number, such as `pidof PROGRAM` prints")
 }
@@ -57,5 +59,15 @@ mod tests {
             assert_eq!(at_least(0_usize)(text), Err("give a whole number, 0 or more".to_owned()), "{text}");
         }
         assert_eq!(within(1..=64)("65"), Err("give a whole number from 1 to 64".to_owned()));
+    }
+
+    #[test]
+    fn a_port_that_no_address_has_is_named() {
+        for digits in ["99999", "65536", "999999999999999999999"] {
+            assert_eq!(too_large_for_a_port(digits), Some(format!("port {digits} is above 65535")));
+        }
+        for other in ["65535", "0", "-1", "", "http"] {
+            assert_eq!(too_large_for_a_port(other), None, "{other}");
+        }
     }
 }

@@ -236,6 +236,12 @@ fn a_burner_keeps_one_millisecond_slices_at_any_tick_rate() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_burner_keeps_long_slices() {
+    assert_faithful(BURNER, 10 * MS, 0.25);
+}
+
+#[test]
+#[ignore = "needs root"]
 fn deadline_keeps_ten_millisecond_slices_on_average() {
     assert_faithful(DEADLINE, 10 * MS, 0.25);
     assert_faithful(DEADLINE, 10 * MS, 0.5);

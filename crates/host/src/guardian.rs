@@ -24,6 +24,7 @@ const ALIVE: &[u8] = b"alive\n";
 const DONE: &[u8] = b"done\n";
 
 /// The handle of a guardian in the process that it guards.
+#[derive(Debug)]
 pub struct Guardian {
     process: Child,
     pipe: ChildStdin,

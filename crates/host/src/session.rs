@@ -25,6 +25,7 @@ use crate::threads::{cpus_of, SavedThread};
 use crate::{pid_namespace, printable, Owner, Refusal, Result, Runtime};
 
 /// The session of this process. Dropping it undoes everything.
+#[derive(Debug)]
 pub struct Session {
     pub directory: PathBuf,
     runtime: Runtime,
@@ -734,5 +735,33 @@ mod tests {
         holder.join().expect("it has ended");
         session.end().expect("undone");
         assert!(content(&heard).starts_with("alive\n"), "{}", content(&heard));
+    }
+
+    #[test]
+    fn a_session_leaves_no_directory() {
+        let (runtime, _made) = runtime();
+        let session = begin(&runtime);
+        assert!(session.directory.join("session.json").is_file());
+        assert!(names(&runtime).is_empty(), "its owner lives");
+        let another = Session::begin(runtime.clone(), false, |_| Ok(None)).unwrap_err().text;
+        assert!(another.contains(&format!("process {}) is at work", std::process::id())), "{another}");
+        drop(session);
+        assert_eq!(entries(&runtime.directory).collect::<Vec<_>>(), [runtime.directory.join("lock")]);
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_by_those_who_start() {
+        let (runtime, _made) = runtime();
+        locks::private_directory(&runtime.directory).expect("made");
+        let lock = runtime.lock().expect("free");
+        let begun = Instant::now();
+        let other = std::thread::spawn({
+            let runtime = Runtime::clone(&runtime);
+            move || drop(Session::begin(runtime, true, |_| Ok(None)).expect("it begins"))
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        drop(lock);
+        other.join().expect("it has ended");
+        assert!(begun.elapsed() >= Duration::from_millis(50));
     }
 }

@@ -8,6 +8,7 @@ use nix::unistd::geteuid;
 
 use crate::reader::Reader;
 
+/// The network namespaces to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
     /// The namespace that this process is in.
@@ -71,6 +72,13 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn what_the_system_says_of_a_namespace_has_no_number_of_rusts() {
+        let error = brobust_sockdiag::Error::Refused(std::io::Error::from_raw_os_error(1));
+        let said = "network namespace web: the kernel refused the request for TCP sockets: Operation not permitted";
+        assert_eq!(of("web", &error), said);
+    }
 
     #[test]
     #[ignore = "needs root"]

@@ -237,3 +237,19 @@ fn settings(name: &str, given: &[String]) -> Result<ccload::Settings, Refusal> {
     let params = settings.into_iter().map(|(param, value)| (param.to_owned(), value)).collect();
     Ok(ccload::Settings { params, ..ccload::Settings::default() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::settings;
+
+    #[test]
+    fn parameters_are_read_in_the_units_of_people() {
+        let read = settings("brb_bbq", &["alpha=5ms".into()]).expect("it has that one");
+        assert_eq!(read.params, [("bbq_alpha".to_owned(), 5000)]);
+        let refused = |name: &str, given: &str| settings(name, &[given.to_owned()]).unwrap_err().text;
+        assert!(refused("brb_bbq", "alpha").contains("write PARAMETER=VALUE"));
+        assert!(refused("brb_bbq", "alpha=3").contains("1us to 10000ms"));
+        assert!(refused("brb_bbq", "alpah=3ms").contains("it has"));
+        assert!(refused("cubic", "alpha=3ms").contains("cubic is no control of ours"));
+    }
+}
