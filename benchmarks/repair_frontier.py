@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import repair_cells
@@ -32,84 +33,76 @@ CHANGES = (
     "steady_overflow=60", "steady_cut=1", "steady_cut=8", "steady_beta=0.5", "steady_growth=0.04",
     "steady_window=1:steady_cut=8", "steady_window=0.5:steady_ahead=2",
 )  # fmt: skip
-BUFFERS = (2, 5, 10)  # BDP
+BUFFERS = ("2 BDP", "5 BDP", "10 BDP")
 LOSS = 0.01
-GOALS = ("goal", "resent_few", "with_loss", "cubic_keeps", "bbr_keeps")
+GOALS = {
+    "goal": "cells at the goal\n[of 90]",
+    "resent_few": "cells that resend\nat most 1 % [of 90]",
+    "with_loss": "with 1 % of loss: cells with\n0.8 of CUBIC [of 90]",
+    "cubic_keeps": "part that a CUBIC beside it\nkeeps (worst of 3 buffers)",
+    "bbr_keeps": "part that a BBR beside it\nkeeps (worst of 3 buffers)",
+}
 
 
-def beside(neighbour: str, buffer: float) -> side_effects.Cell:
-    flows = ({"cc": None}, {"cc": neighbour, "sender": 2})
-    return side_effects.Cell(neighbour, f"{buffer}", {"buffer": f"{buffer}bdp"}, flows, 60)
-
-
-def on_frontier(rows: Sequence[dict[str, float]]) -> list[bool]:
+def on_frontier(rows: Sequence[dict[str, Any]]) -> list[bool]:
     """Return for each row whether no other is at least as good in all goals and better in one."""
 
-    def beats(one: dict[str, float], other: dict[str, float]) -> bool:
+    def beats(one: dict[str, Any], other: dict[str, Any]) -> bool:
         return all(one[goal] >= other[goal] for goal in GOALS) and any(one[goal] > other[goal] for goal in GOALS)
 
     return [not any(beats(other, row) for other in rows) for row in rows]
 
 
 def table(directory: Path, repeat: int, jobs: int | None) -> pl.DataFrame:
-    controls = [CHOSEN, *(f"{CHOSEN}:{change}" for change in CHANGES)]
+    controls = {"chosen": CHOSEN} | {change.replace("steady_", ""): f"{CHOSEN}:{change}" for change in CHANGES}
     grids = [repair_cells.fields("cubic", [0.0], repeat, None)]
-    grids += [repair_cells.fields(control, [0.0, LOSS], repeat, None) for control in controls]
-    contention = {"share": 0.4, "timeslice": "10ms"}
+    grids += [repair_cells.fields(control, [0.0, LOSS], repeat, None) for control in controls.values()]
     shared = {
-        (neighbour, buffer, control): beside(neighbour, buffer).fields(control, contention, repeat)
-        for neighbour in ("cubic", "bbr")
-        for buffer in BUFFERS
-        for control in (UNDISTURBED, *controls)
+        (cell.table, cell.column, control): cell.fields(control, {"share": 0.4, "timeslice": "10ms"}, repeat)
+        for cell in side_effects.neighbours()
+        if cell.column in BUFFERS
+        for control in (UNDISTURBED, *controls.values())
     }
     tables = Tables(measured(directory, [*grids, *shared.values()], jobs))
     every = repair_cells.cells(Evidence(tables, [run.id for of in grids for run in Grid(of).runs()]))
-    keeps = {}
-    for key, of in shared.items():
-        figures = side_effects.figures(Evidence(tables, [run.id for run in Grid(of).runs()]))
-        keeps[key] = figures["mbps"] * (1 - figures["first_share"])
+    carries = {
+        key: side_effects.second_mbps(side_effects.figures(Evidence(tables, [run.id for run in Grid(of).runs()])))
+        for key, of in shared.items()
+    }
     rows = []
-    for control in controls:
+    for name, control in controls.items():
         none, lossy = repair_cells.counted(every, [control], [0.0, LOSS])
-        counts = {
-            "goal": float(none["goal"]),
-            "resent_few": float(none["at most 1 % resent"]),
-            "with_loss": float(lossy["0.8 of CUBIC"]),
+        row: dict[str, Any] = {
+            "constants": name,
+            "goal": int(none["goal"]),
+            "resent_few": int(none["at most 1 % resent"]),
+            "with_loss": int(lossy["0.8 of CUBIC"]),
         }
         for neighbour in ("cubic", "bbr"):
-            parts = [keeps[neighbour, of, control] / keeps[neighbour, of, UNDISTURBED] for of in BUFFERS]
-            counts[f"{neighbour}_keeps"] = round(min(parts), 2)
-        rows.append(counts)
-    names = ["chosen", *(change.replace("steady_", "") for change in CHANGES)]
-    return (
-        pl.DataFrame(rows)
-        .insert_column(0, pl.Series("constants", names))
-        .with_columns(pl.col(GOALS[:3]).cast(int), frontier=pl.Series(on_frontier(rows)))
-    )
+            of = f"beside {neighbour}"
+            parts = [carries[of, buffer, control] / carries[of, buffer, UNDISTURBED] for buffer in BUFFERS]
+            row[f"{neighbour}_keeps"] = round(min(parts), 2)
+        rows.append(row)
+    return pl.DataFrame(rows).with_columns(frontier=pl.Series(on_frontier(rows)))
 
 
 def draw(rows: pl.DataFrame, repeat: int, to: Path) -> None:
+    """Draw a panel for each goal, with a line of dots for each choice."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True)
-    titles = {"resent_few": "cells that resend at most 1 % [of 90]", "cubic_keeps": "part that a CUBIC beside it keeps"}
-    for axis, (column, title) in zip(axes, titles.items(), strict=True):
-        # Labels of neighbours stand above and below by turns.
-        for number, row in enumerate(rows.sort("goal", column).iter_rows(named=True)):
-            chosen = row["constants"] == "chosen"
-            color = "tab:red" if chosen else "tab:blue" if row["frontier"] else "0.6"
-            axis.plot(row[column], row["goal"], "s" if chosen else "o", color=color, markersize=8 if chosen else 5)
-            if column == "resent_few" and row[column] > 80 and not chosen:
-                continue  # most stand here, and the other panel names them
-            place = {"xytext": (3, 5 if number % 2 else -10), "textcoords": "offset points", "fontsize": 7}
-            axis.annotate(row["constants"], (row[column], row["goal"]), color=color, **place)
-        axis.set(xlabel=title)
-        axis.margins(x=0.12)
+    figure, axes = plt.subplots(1, len(GOALS), figsize=(11, 5), sharey=True)
+    rows = rows.sort("goal", "cubic_keeps")
+    for axis, (goal, title) in zip(axes, GOALS.items(), strict=True):
+        for height, row in enumerate(rows.iter_rows(named=True)):
+            inside = "tab:blue" if row["frontier"] else "white"
+            axis.plot(row[goal], height, "o", color="tab:blue", markerfacecolor=inside, markersize=5)
+        axis.axvline(rows.filter(constants="chosen")[goal][0], color="tab:red", linestyle="--", linewidth=1)
+        axis.set_title(title, fontsize=8)
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("cells at the goal [of 90]")
+    axes[0].set_yticks(range(rows.height), rows["constants"], fontsize=8)
     figure.supxlabel(
-        f"bbr_steady with other constants; blue: nothing is better in all of five goals; medians of n = {repeat} runs; "
-        "virtual time",
+        "bbr_steady with other constants; dashed: the chosen ones; hollow: another choice is at least as good in all five"
+        f" goals\nmedians of n = {repeat} runs of each cell; virtual time",
         fontsize=8,
     )
     figure.tight_layout()

@@ -63,7 +63,7 @@ class Cell:
         }  # fmt: skip
 
 
-def _neighbours(_: argparse.Namespace) -> Iterator[Cell]:
+def neighbours(_: argparse.Namespace | None = None) -> Iterator[Cell]:
     for neighbour in ("cubic", "bbr"):
         for buffer in BUFFERS:
             flows = ({"cc": None}, {"cc": neighbour, "sender": 2})
@@ -110,16 +110,17 @@ class Question:
     """A field from the figures of a control, of CUBIC and of undisturbed BBR in the same cell."""
 
 
-def _second(figures: Figures) -> float:
+def second_mbps(figures: Figures) -> float:
+    """Return what the other of two flows carries, Mbit/s."""
     return figures["mbps"] * (1 - figures["first_share"])
 
 
 QUESTIONS = {
     "neighbours": Question(
-        _neighbours,
+        neighbours,
         "the neighbour's throughput over that beside undisturbed BBR; the control's own, Mbit/s; queueing delay",
         lambda of, _, base: (
-            f"{_second(of) / _second(base):.2f}; {of['mbps'] - _second(of):.0f}; {of['queue_ms']:.0f} ms"
+            f"{second_mbps(of) / second_mbps(base):.2f}; {of['mbps'] - second_mbps(of):.0f}; {of['queue_ms']:.0f} ms"
         ),
     ),
     "rtt": Question(

@@ -210,32 +210,29 @@ def claims(table: dict[str, Any], data: Path, page: Path) -> str:
     hold."""
     every = list(judged(table, data))
     named = _named_claims(every)
-    papers, own = ([one for one in every if (one.study in table["papers"]) == of] for of in (True, False))
+    own = table.get("own", False)
+    papers, ours = ([one for one in every if (one.study in table["papers"]) == of] for of in (True, False))
     if table.get("score"):
         blocks = [f"**{len(papers)} claims of {len(table['papers'])} papers:** {_score(papers)}"]
-        if own:
-            blocks.append(f"**{len(own)} of our own:** {_score(own, decided=False)}")
+        if ours:
+            blocks.append(f"**{len(ours)} of our own:** {_score(ours, decided=False)}")
         return "\n\n".join(blocks)
-    shown = own if table.get("own") else papers
     headings = ["claim", "what it says", "verdict", "decided by", "runs of a cell, with", "what was measured"]
-    if table.get("own"):
+    if own:
         headings.remove("decided by")  # what a paper does not give decides; ours say all
     blocks = []
+    shown = ours if own else papers
     for study in dict.fromkeys(one.study for one in shown):
-        mine = [one for one in shown if one.study == study]
-        if table.get("own"):
-            mine.sort(key=_in_order)
+        mine = sorted((one for one in shown if one.study == study), key=_in_order)
         title, where = table["titles"][study].split("|")
         details = os.path.relpath(data.parent / where, page.parent)
-        said_of = [_with(one.row) for one in mine]
-        usual = max(said_of, key=lambda with_it: any(with_it) * said_of.count(with_it))
-        said = ", ".join(filter(None, usual))
-        score = _score(mine, decided=not table.get("own"))
-        known = f"Where nothing else is said, with: {said}."
-        if table.get("own"):
-            blocks.append(f"**[{title}]({details})**: {score} {known}")
+        with_each = [_with(one.row) for one in mine]
+        usual = max(with_each, key=lambda with_it: any(with_it) * with_each.count(with_it))
+        said = f"Where nothing else is said, with: {', '.join(filter(None, usual))}."
+        if own:
+            blocks.append(f"**[{title}]({details})**: {_score(mine, decided=False)} {said}")
         else:
-            blocks.append(f"## {title}\n\n{score} [Details]({details}). {known}")
+            blocks.append(f"## {title}\n\n{_score(mine)} [Details]({details}). {said}")
         rows = []
         for one in mine:
             row = {
@@ -297,10 +294,10 @@ def _runs(row: Row, usual: Sequence[str]) -> str:
     return "; ".join([runs, *(of for of, mostly in zip(_with(row), usual, strict=True) if of and of != mostly)])
 
 
-def _link(data: Path, page: Path, name: str, shown: str = "") -> str:
+def _link(data: Path, page: Path, name: str) -> str:
     sheet = "verdicts.csv" if (data / name / "verdicts.csv").exists() else "cells.csv"
     copied = "" if provenance(data, name)["how"] == "measured" else " (copied)"
-    return f"[{shown or name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
+    return f"[{name}]({os.path.relpath(data / name / sheet, page.parent)}){copied}"
 
 
 @dataclass(frozen=True)
