@@ -101,8 +101,8 @@ def draw(rows: pl.DataFrame, repeat: int, to: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0].set_yticks(range(rows.height), rows["constants"], fontsize=8)
     figure.supxlabel(
-        "bbr_steady with other constants; dashed: the chosen ones; hollow: another choice is at least as good in all five"
-        f" goals\nmedians of n = {repeat} runs of each cell; virtual time",
+        "bbr_steady with other constants; dashed: the chosen ones; hollow: another choice is at least as good in all"
+        f" five goals\nmedians of n = {repeat} runs of each cell; virtual time",
         fontsize=8,
     )
     figure.tight_layout()
