@@ -31,7 +31,9 @@ CHANGES = (
     "steady_window=0.5", "steady_window=1", "steady_window=2", "steady_ahead=1", "steady_ahead=2",
     "steady_haste=1", "steady_haste=3", "steady_haste=12", "steady_loss=0", "steady_loss=3", "steady_loss=15",
     "steady_overflow=60", "steady_cut=1", "steady_cut=8", "steady_beta=0.5", "steady_growth=0.04",
-    "steady_window=1:steady_cut=8", "steady_window=0.5:steady_ahead=2",
+    "steady_window=1:steady_cut=8", "steady_window=0.5:steady_ahead=2", "steady_cut=16", "steady_cut=8:steady_beta=0.5",
+    "steady_cut=16:steady_beta=0.5", "steady_cut=8:steady_haste=12", "steady_cut=8:steady_ahead=2",
+    "steady_cut=8:steady_loss=10",
 )  # fmt: skip
 BUFFERS = ("2 BDP", "5 BDP", "10 BDP")
 LOSS = 0.01
