@@ -34,12 +34,3 @@ def rate(testbed: VmBackend, cc: str, share: float, **fields: Any) -> float:
     """Return the throughput of one flow in Mbit/s."""
     mbps: float = one_flow(testbed, cc, {"share": share}, **fields)["throughput_mbps"]
     return mbps
-
-
-def undisturbed(testbed: VmBackend, cc: str) -> dict[str, Any]:
-    """Return the row of a run of one flow from which nothing is taken. This machine's other work takes something from
-    many, and slow CPUs from each, which a run says itself: of up to three such the fastest was disturbed least."""
-    rows: list[dict[str, Any]] = []
-    while len(rows) < 3 and not any(row["outcome"] == "ok" for row in rows):
-        rows.append(one_flow(testbed, cc, {"share": 1}))
-    return max(rows, key=lambda row: (row["outcome"] == "ok", row["throughput_mbps"]))
