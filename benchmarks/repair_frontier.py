@@ -27,13 +27,16 @@ from brobust.analysis.metrics import Evidence, Tables
 from brobust.scenario import Grid
 
 CHOSEN = "bbr_steady"
+AROUND_A_CUT_OF_4 = (
+    "steady_window=0.5", "steady_window=1", "steady_window=2", "steady_ahead=1", "steady_ahead=2", "steady_haste=1",
+    "steady_haste=3", "steady_haste=12", "steady_loss=0", "steady_loss=3", "steady_loss=15", "steady_overflow=60",
+    "steady_beta=0.5", "steady_growth=0.04", "steady_window=0.5:steady_ahead=2",
+)  # fmt: skip
+"""What was tried while REPAIR_CUT was 4, before 30 November 2026."""
 CHANGES = (
-    "steady_window=0.5", "steady_window=1", "steady_window=2", "steady_ahead=1", "steady_ahead=2",
-    "steady_haste=1", "steady_haste=3", "steady_haste=12", "steady_loss=0", "steady_loss=3", "steady_loss=15",
-    "steady_overflow=60", "steady_cut=1", "steady_cut=8", "steady_beta=0.5", "steady_growth=0.04",
-    "steady_window=1:steady_cut=8", "steady_window=0.5:steady_ahead=2", "steady_cut=16", "steady_cut=8:steady_beta=0.5",
-    "steady_cut=16:steady_beta=0.5", "steady_cut=8:steady_haste=12", "steady_cut=8:steady_ahead=2",
-    "steady_cut=8:steady_loss=10",
+    "steady_cut=1", "steady_cut=4", "steady_cut=16", "steady_window=1", "steady_ahead=2", "steady_haste=12",
+    "steady_loss=10", "steady_beta=0.5", "steady_cut=16:steady_beta=0.5",
+    *(f"steady_cut=4:{change}" for change in AROUND_A_CUT_OF_4),
 )  # fmt: skip
 BUFFERS = ("2 BDP", "5 BDP", "10 BDP")
 LOSS = 0.01

@@ -25,7 +25,7 @@
 #define REPAIR_HOLD	10000 /* ms; so long after a stall a bound that is reached keeps the memory */
 #define REPAIR_LOSS	7    /* what a lost packet adds to the excess; 0: losses bound nothing */
 #define REPAIR_OVERFLOW	20   /* packets: excess at which a buffer overflowed */
-#define REPAIR_CUT	4    /* packets by which a lost one in excess lowers the bound */
+#define REPAIR_CUT	8    /* packets by which a lost one in excess lowers the bound */
 #define REPAIR_BETA	179  /* << 8: least that a round leaves of the bound */
 #define REPAIR_GROWTH	10   /* 1024ths that another round adds to a bound that it reached */
 /* clang-format on */

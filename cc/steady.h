@@ -38,7 +38,7 @@
  * packet adds 7 to an excess, and a delivered one takes 1 away: with less than one loss in eight
  * the excess stays near 0, and where it reaches 20 (three losses next to each other) a buffer
  * overflowed. At the end of such a round the amount in flight gets a bound, or a lower one: less by
- * four packets for each packet in excess, by 30 % at most. What is lost in the next round was sent
+ * eight packets for each packet in excess, by 30 % at most. What is lost in the next round was sent
  * before that, and does not count. Every other round in which the bound was reached raises it: by an
  * eighth of the way back to where it last was, or by 1 %.
  *

@@ -48,7 +48,7 @@ def test_the_repair_decides_what_its_vectors_say(tmp_path: Path, trap: tuple[str
 
 
 def test_the_vectors_notice_another_constant(tmp_path: Path) -> None:
-    for name, value in {"LOSS": 6, "OVERFLOW": 21, "CUT": 3, "BETA": 180, "GROWTH": 12, "HOLD": 9500}.items():
+    for name, value in {"LOSS": 6, "OVERFLOW": 21, "CUT": 7, "BETA": 180, "GROWTH": 12, "HOLD": 9500}.items():
         text, changed = re.subn(rf"(#define REPAIR_{name}\s+)\d+", rf"\g<1>{value}", REPAIR.read_text())
         assert changed == 1
         (tmp_path / "repair.h").write_text(text)

@@ -13,7 +13,7 @@ const LOSS: u32 = 7;
 /// Packets: excess at which a buffer overflowed.
 const OVERFLOW: u32 = 20;
 /// Packets by which a lost one in excess lowers the bound.
-const CUT: u32 = 4;
+const CUT: u32 = 8;
 /// 256ths: least that a round leaves of the bound.
 const BETA: u32 = 179;
 /// 1024ths that another round adds to a bound that it reached.
