@@ -156,7 +156,7 @@ def opened(testbed: VmBackend, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("opened")
 def test_ours_decides_as_the_kernels_own_at_every_call() -> None:
-    watched = list(shadow.compare(cases.VM_QUICK, over={"duration": "2s"}))
+    watched = list(shadow.compare(cases.VM_QUICK, over={"duration": "3s"}))
     assert statistics.fmean(w.acks for w in watched) > 500, watched
     assert [w for w in watched if w.differences] == []
 
@@ -164,7 +164,7 @@ def test_ours_decides_as_the_kernels_own_at_every_call() -> None:
 @pytest.mark.usefixtures("opened")
 def test_a_shadow_can_find_a_difference() -> None:
     """A parameter that differs from the kernel's makes the shadow find a difference."""
-    over = {"duration": "2s"}
+    over = {"duration": "3s"}
     (watched,) = shadow.compare(["clean"], ["bbr_shadow:bbr1_cwnd_gain=3"], over)
     assert watched.differences > 0 and watched.first is not None
     ours, kernels = watched.first["values"]["cwnd_gain"][::-1]
@@ -174,7 +174,7 @@ def test_a_shadow_can_find_a_difference() -> None:
 @pytest.mark.usefixtures("opened")
 def test_bpf_and_this_process_decide_the_same_from_the_same_source() -> None:
     controls = ["brb_bbr3_robust", "brb_cubic", "brb_bbq"]
-    replayed = list(calls.replay(["10 of 20 ms"], controls, "vm", over={"duration": "3s"}))
+    replayed = list(calls.replay(["10 of 20 ms"], controls, "vm", over={"duration": "4s"}))
     assert [(r.control, r.first) for r in replayed if r.differences or r.lost] == []
     assert all(r.acks > 200 for r in replayed), replayed
 
