@@ -164,6 +164,12 @@ def main() -> None:
     parser.add_argument(
         "--flows", type=int, action="append", help="many: so many instead of 1, 2, 16 and 128; 1 to 1000"
     )
+    parser.add_argument(
+        "--cell",
+        action="append",
+        metavar="TABLE,COLUMN",
+        help="only this, such as 'beside cubic,5 BDP', again for more",
+    )
     parser.add_argument("--share", type=float, default=0.4, help="share of the CPU (0.4)")
     parser.add_argument("--timeslice", default="10ms", help="how long the CPU is there at a time (10ms)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each cell (3)")
@@ -175,6 +181,11 @@ def main() -> None:
         parser.error(f"--flows: {given.flows} is not allowed: give 1 to 1000")
     question = QUESTIONS[given.question]
     cells = list(question.cells(given))
+    if given.cell is not None:
+        names = {f"{cell.table},{cell.column}": cell for cell in cells}
+        if unknown := [name for name in given.cell if name not in names]:
+            parser.error(f"--cell: {given.question} has no {unknown[0]!r}; it has {'; '.join(names)}")
+        cells = [names[name] for name in given.cell]
     controls = list(dict.fromkeys([UNDISTURBED, "cubic", *(given.control or CONTROLS)]))
     contention = {"share": given.share, "timeslice": given.timeslice}
     fields = {
