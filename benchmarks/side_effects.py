@@ -167,8 +167,8 @@ def main() -> None:
     parser.add_argument(
         "--cell",
         action="append",
-        metavar="TABLE,COLUMN",
-        help="only this, such as 'beside cubic,5 BDP', again for more",
+        metavar="NAME",
+        help="only this, such as 'beside cubic,5 BDP'; again for more",
     )
     parser.add_argument("--share", type=float, default=0.4, help="share of the CPU (0.4)")
     parser.add_argument("--timeslice", default="10ms", help="how long the CPU is there at a time (10ms)")
