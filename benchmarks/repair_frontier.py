@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Ask what the repair's constants are worth: change one or two of them, and see which goals come nearer and which go:
+"""Ask what the repair's constants are worth: change some of them, and see which goals come nearer and which go:
 
-    .venv/bin/python benchmarks/repair_frontier.py --out DIR --csv frontier.csv --png frontier.png   # half an hour
+    .venv/bin/python benchmarks/repair_frontier.py --out DIR --csv frontier.csv --png frontier.png   # an hour
 
 Each row is bbr_steady with other constants (cc/repair.h, cc/steady.h; factors are in their plain form: 1.25 is
 REPAIR_WINDOW 320): in how many of the 90 cells of benchmarks/repair_cells.py it reaches the goal and resends at most

@@ -28,15 +28,14 @@ PAYLOAD_MBPS = 20 * 1448 / 1514
 
 def test_undisturbed_our_third_version_carries_what_the_path_takes(testbed: VmBackend) -> None:
     """Our first version decides as the kernel's own at every call, see below. Where the guest of the path waits for its
-    CPU, which makes a run unfaithful, 20 % less was seen. This machine's other work may take more from one run, but not
-    from each of three."""
-    rows = []
+    CPU, which makes a run unfaithful, 20 % less was seen; this machine's other work may take more from such a run, but
+    not from each of three."""
     for _ in range(3):
         row = one_flow(testbed, "brb_bbr3", {"share": 1})
-        rows.append(row)
-        if row["throughput_mbps"] >= (0.8 if row["outcome"] == "ok" else 0.6) * PAYLOAD_MBPS:
-            return
-    pytest.fail(str(rows))
+        carries_enough = row["throughput_mbps"] >= (0.8 if row["outcome"] == "ok" else 0.6) * PAYLOAD_MBPS
+        if row["outcome"] == "ok" or carries_enough:
+            break
+    assert carries_enough, row
 
 
 def test_recorded_offtimes_are_had_again(testbed: VmBackend, tmp_path: Path) -> None:
