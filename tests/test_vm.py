@@ -65,7 +65,7 @@ def _median(runs: list[dict[str, Any]], cc: str, share: float) -> float:
 @pytest.fixture(scope="module")
 def linux_6_12(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path]:
     directory = tmp_path_factory.mktemp("linux-6.12")
-    runs = _series(directory, "--share", "1,0.5,0.25", "--duration", "4s", "--repeat", "1", "--samples", "50ms")
+    runs = _series(directory, "--share", "1,0.5,0.25", "--duration", "5s", "--repeat", "1", "--samples", "50ms")
     return runs, directory / "data"
 
 
@@ -87,7 +87,7 @@ def faithful(
             if not bad:
                 continue
             again = tmp_path_factory.mktemp("again")
-            cells = ["--cc", ",".join(bad), "--share", str(share), "--duration", "4s", "--samples", "50ms"]
+            cells = ["--cc", ",".join(bad), "--share", str(share), "--duration", "5s", "--samples", "50ms"]
             for measured in _series(again, *cells, "--repeat", "1"):
                 run = found[measured["cc"], share]
                 if not _disturbed(run) or measured["outcome"] == "ok" or _faster(measured, run):
@@ -122,7 +122,7 @@ def test_virtual_time_with_the_recorded_offtimes_comes_to_the_same(
     while not 0.6 < statistics.geometric_mean(collapsed) < 1.7 and len(collapsed) < 3:  # docs/fidelity.md: 1.15
         again = tmp_path / str(len(collapsed))
         again.mkdir()
-        runs = _series(again, "--cc", "bbr", "--share", "0.5,0.25", "--duration", "4s", "--repeat", "1")
+        runs = _series(again, "--cc", "bbr", "--share", "0.5,0.25", "--duration", "5s", "--repeat", "1")
         collapsed.append(_collapsed(_virtual_to_vm([{**run, "data": again / "data"} for run in runs])))
     assert 0.6 < statistics.geometric_mean(collapsed) < 1.7, (collapsed, ratios)
 

@@ -136,9 +136,9 @@ def _judged(testbed: VmBackend, share: float) -> list[dict[str, Any]]:
     """Return what watch, inside the sender, reported of a flow of BBR in each sweep, and `late_share` of its CPU."""
     watch = ("brobust", "watch", "--port", str(traffic.FIRST_PORT), "--interval-ms", "500", "--window-s", "4")
     path = {"bandwidth": "8mbit", "rtt": "20ms", "buffer": "4bdp"}
-    fields = {"backend": "vm", "duration": "6s", "path": path, "flows": [{"cc": "bbr"}]}
+    fields = {"backend": "vm", "duration": "8s", "path": path, "flows": [{"cc": "bbr"}]}
     run = Run(scenario=scenario({**fields, "contention": {"share": share}}), repeat=0)
-    _, said = testbed.measure_beside(run, *watch, "--count", "14")
+    _, said = testbed.measure_beside(run, *watch, "--count", "18")
     sweeps = [json.loads(line) for line in said.splitlines()]
     flows = [{**flow, "late_share": sweep["host"]["late_share"]} for sweep in sweeps for flow in sweep["flows"]]
     # iperf3's control connection carries almost nothing, but a collapsed flow does not carry much either.
