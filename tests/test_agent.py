@@ -262,9 +262,15 @@ def test_a_guest_whose_qemu_ends_is_dead_at_once_and_says_why() -> None:
 
 
 def test_a_guest_that_is_only_slow_is_not_dead() -> None:
+    asked: dict[str, dict[str, Any]] = {
+        "a ping": {"ping": True},
+        "waiting for process 7": {"wait": 7},
+        "`ip link`": {"argv": ["ip", "link"]},
+    }
     with _stand_in("import time; time.sleep(100)") as guest:
-        with pytest.raises(RunFailed, match="no answer within"):
-            guest.agent._ask({"ping": True}, 0.2)
+        for words, request in asked.items():
+            with pytest.raises(RunFailed, match=f"no answer within 0.1 s to {words}$"):
+                guest.agent._ask(request, 0.1)
         assert not guest.died()
 
 

@@ -225,4 +225,11 @@ class Within(Agent):
 
 
 def _brief(request: dict[str, Any]) -> str:
-    return " ".join(request["argv"]) if "argv" in request else json.dumps(request)
+    """Return what a request asks for, in words."""
+    if "argv" in request:
+        return f"`{' '.join(request['argv'])}`"
+    if "wait" in request:
+        return f"waiting for process {request['wait']}"
+    if "kill" in request:
+        return f"killing process {request['kill']}"
+    return f"noting {request['change']}" if "change" in request else "a ping"
