@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
     from types import FrameType
-    from typing import NoReturn, ParamSpec, TypeVar
+    from typing import Any, NoReturn, ParamSpec, TypeVar
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -60,6 +60,23 @@ def finished_first(function: Callable[P, R]) -> Callable[P, R]:
         return function(*arguments, **options)
 
     return delicate
+
+
+def started(function: Callable[..., R], *arguments: Any, **options: Any) -> Future[R]:
+    """Call a function in a thread that nobody waits for when the command ends."""
+    from concurrent.futures import Future
+    from threading import Thread
+
+    future: Future[R] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function(*arguments, **options))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=call, daemon=True).start()
+    return future
 
 
 def result_of(future: Future[R]) -> R:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import brobust
+from brobust import interrupts
 from brobust.backends.base import measured
 from brobust.backends.virtual import VirtualBackend, commands_of
 from brobust.dataset import Measured, failed
@@ -75,7 +76,9 @@ def connected(address: str) -> Iterator[Client]:
     except ValueError as error:
         raise BadInput(f"--cluster {address}: not an address ({error}); give for example tcp://HOST:8786") from None
     try:
-        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        # An interrupted client would first close itself, for ten seconds if the scheduler is silent: it is left alone.
+        connecting = interrupts.started(Client, address, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = interrupts.result_of(connecting)
     except (OSError, ValueError, TypeError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]  # a timeout need not say anything
         raise BadInput(f"--cluster {address}: no scheduler answers there ({why}); start one: dask scheduler") from None
