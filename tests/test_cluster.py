@@ -3,8 +3,10 @@ even if a worker dies. The workers have no kernel: it is sent to them."""
 
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -244,3 +246,19 @@ def test_nobody_without_the_certificate_is_let_in_and_without_workers_nobody_wai
             worker.kill()
         with pytest.raises(RunFailed, match="there has been no worker"):
             next(clusters.measure(client, Grid.from_flags({}).runs(), lambda _: None))
+
+
+def test_an_interrupt_while_the_scheduler_says_nothing_ends_the_command(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        command = [BROBUST, "reproduce", "2brobust", "--figure", "10", "--scale", "smoke", "--cluster", address]
+        with subprocess.Popen([*command, "--out", tmp_path / "out"], stderr=subprocess.PIPE, text=True) as process:
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            time.sleep(1)
+            process.terminate()
+            asked = time.monotonic()
+            said = process.communicate(timeout=60)[1]
+    connection.close()
+    assert (process.returncode, said) == (130, "brobust: interrupted\n")
+    assert time.monotonic() - asked < 5
