@@ -68,10 +68,12 @@ def _program(arguments: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], 
     command = [host_program(), "watch", *arguments, "--json"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        errors = _LastLines(process.stderr)
         try:
-            yield process, _LastLines(process.stderr)
+            yield process, errors
         finally:
             process.terminate()  # the view may end before the sweeps do
+            errors.at_its_end()  # else the stream would be closed while a thread reads it
 
 
 def _harmless(value: Any) -> Any:

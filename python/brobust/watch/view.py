@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -321,7 +322,8 @@ class WatchView(App[None]):
                 self.post_message(NewSweep(sweep))
         except BaseException as raised:  # a panic of the Rust core is no Exception
             error = raised
-        self.post_message(Ended(error))
+        with suppress(RuntimeError):  # asyncio's loop is closed: the view has ended
+            self.post_message(Ended(error))
 
     def on_new_sweep(self, arrived: NewSweep) -> None:
         self.followed.take(arrived.sweep)
