@@ -614,3 +614,13 @@ def test_names_that_a_terminal_would_act_on_are_escaped() -> None:
     with subprocess.Popen(["echo", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         (sweep,) = _read(process, _LastLines(process.stderr))
     assert sweep == {"flows": [{"pod": r"a\x1b]0;owned\x07", "cgroup": None}], "unread": [r"b\x1b[2J"], "sockets": 1}
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_that_comes_before_the_view_is_there_ends_it() -> None:
+    to_come: queue.Queue[Sweep | None] = queue.Queue()
+    shown = WatchView(iter(to_come.get, None))
+    shown.note_interrupt()
+    shown.run(headless=True)
+    to_come.put(None)  # the end of its thread
+    assert isinstance(shown.error, KeyboardInterrupt)

@@ -114,6 +114,15 @@ def end_quietly() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def hand_over(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> None:
+    """Have another function handle a signal from now on, unless it is ignored. One that has already come ends the
+    command here."""
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, handler)
+    if _first is not None:
+        _raise()
+
+
 def hold_for_exec() -> None:
     """Keep these signals for the program that this process is about to become; it has to unblock them. One that has
     already come ends the command here."""

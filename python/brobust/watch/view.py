@@ -23,6 +23,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
+from brobust import interrupts
 from brobust.units import show_count
 from brobust.watch import MEANINGS, Flow, Sweep
 from brobust.watch import text as in_text
@@ -33,6 +34,7 @@ from brobust.watch.history import ORDERS, Followed, Key, key_of
 WIDTHS = {"cause": 16, "cc": 15, "Mbit/s": 8, "inflight": 9, "deficit": 8}
 MIN_ADDRESS_WIDTH = 23
 NUMBERS = ("Mbit/s", "inflight", "deficit")
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 KEYS = {
     "s": "sort by the next of cause, rate, inflight, deficit",
@@ -308,8 +310,10 @@ class WatchView(App[None]):
     def on_mount(self) -> None:
         self.push_screen(Flows(self.followed))
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             loop.add_signal_handler(number, self.action_interrupt)
+        if self.error is not None:  # one came before
+            self.exit()
         # Not a worker of textual's: the app's end waits for workers, and this one sleeps for up to an interval.
         threading.Thread(target=self._take, daemon=True).start()
 
@@ -346,8 +350,11 @@ class WatchView(App[None]):
     def action_help(self) -> None:
         self.push_screen(Help())
 
-    def action_interrupt(self) -> None:
+    def note_interrupt(self, *_: object) -> None:
         self.error = KeyboardInterrupt()
+
+    def action_interrupt(self) -> None:
+        self.note_interrupt()
         self.exit()
 
 
@@ -357,6 +364,8 @@ def follow(sweeps: Iterator[Sweep]) -> None:
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     view = WatchView(sweeps)
+    for number in ENDING:  # until the view is there: textual would print an exception that is raised while it begins
+        interrupts.hand_over(number, view.note_interrupt)
     view.run(mouse=False)  # so that the terminal's own selection keeps working: users copy addresses
     if view.error is not None:
         raise view.error
