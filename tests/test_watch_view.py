@@ -406,7 +406,7 @@ async def test_sweeps_may_come_while_a_screen_is_opened_or_closed() -> None:
 
     view = WatchView(sweeps())
     async with view.run_test() as pilot:
-        for _ in range(10):
+        for _ in range(4):  # a starved process needs seconds for each
             for key in ("enter", "escape", "question_mark", "escape", "down"):
                 view.simulate_key(key)
                 await asyncio.sleep(0.01)
