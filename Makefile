@@ -86,6 +86,7 @@ docs:
 	@scripts/setup.sh docs
 	.venv/bin/python scripts/site/build.py
 
+lint: MYPY_CACHE = --cache-dir $${XDG_CACHE_HOME:-$$HOME/.cache}/brobust/mypy
 lint:
 	@$(SET_UP) scripts/setup.sh virtual lint
 # Distributions package cargo without its linters: then only these are left out, with a message.
@@ -95,8 +96,9 @@ lint:
 	else echo "lint: no clippy, Rust not linted"; fi
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy
-	.venv/bin/mypy --no-error-summary benchmarks/*.py
+# mypy knows by a file's content whether it has checked it, so what it found in one clone holds in the next.
+	.venv/bin/mypy $(MYPY_CACHE)
+	.venv/bin/mypy $(MYPY_CACHE) --no-error-summary benchmarks/*.py
 # Which room may import which: pyproject.toml, importlinter.
 	.venv/bin/lint-imports --no-cache --no-logo
 	git ls-files '*.c' '*.h' '*.cc' | xargs -r clang-format --dry-run -Werror

@@ -141,20 +141,21 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def linux_source(tmp_path: Path, pytestconfig: pytest.Config) -> Callable[[str], Path]:
+def linux_source(tmp_path: Path) -> Callable[[str], Path]:
     """Return, of Debian's source of a series, a tree with what tests look at. Reading the whole archive takes ten
-    seconds: it is done once for all tests."""
+    seconds: it is done once for all tests of all clones."""
 
     def make(series: str) -> Path:
         archives = sorted((vm_kernels.cache_directory() / "sources").glob(f"linux-source-{series}_*.tar.*"))
         if not archives:
             pytest.skip(f"the cache has no linux-source-{series}; `brobust kernel build virtual-{series}` fetches it")
         files = sorted(f"linux-source-{series}/{name}" for name in _looked_at(series))
-        assert pytestconfig.cache is not None
         digest = hashlib.sha256("\n".join(files).encode()).hexdigest()[:8]
-        kept = pytestconfig.cache.mkdir("linux-source") / f"{archives[-1].name}.{digest}"
-        with locks.locked(kept.with_suffix(".lock"), seconds=280):
+        kept = locks.private_directory(vm_kernels.cache_directory() / "tests") / f"{archives[-1].name}.{digest}"
+        with locks.locked(kept.parent / f"{archives[-1].name}.lock", seconds=280):
             if not kept.is_dir():
+                for other in kept.parent.glob(f"{archives[-1].name}.*/"):  # of other files
+                    shutil.rmtree(other)
                 unpacked = Path(tempfile.mkdtemp(dir=kept.parent))
                 # Not every series has all of them, which tar calls a mistake.
                 command = ["tar", "-xf", archives[-1], "--strip-components=1", "--occurrence=1", *files]
