@@ -38,7 +38,7 @@ def _cargo(directory: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -
     cargo = directory / "bin/cargo"
     cargo.parent.mkdir()
     release = "$CARGO_TARGET_DIR/release"
-    cargo.write_text(f'#!/bin/sh\n{before}\nmkdir -p "{release}"\ncp Cargo.toml "{release}/brobust-quinn"\n')
+    cargo.write_text(f'#!/bin/sh\n{before}\nmkdir -p "{release}"\ncp "$3" "{release}/brobust-quinn"\n')
     cargo.chmod(0o755)
     monkeypatch.setenv("PATH", f"{directory}/bin:/usr/bin:/bin")
     return cargo
@@ -211,6 +211,24 @@ class TestBuild:
         build.build(quic.STACKS["quinn"], print)
         found = programs.commands(*quic.commands(quic.STACKS["quinn"], ()), ())
         assert found.sender[:2] == ("/bin/brobust-quinn", "send") and found.receiver[1:] == ("receive", "{port}")
+
+    @pytest.mark.parametrize("name", ["quinn", "quinn-pacer", "quic-go"])
+    def test_what_others_put_above_the_cache_has_no_say(
+        self, nothing_built: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        """Cargo takes .cargo/config.toml, which may name a program, from each directory above the one it runs in,
+        rustup its toolchain, and go go.work: in /tmp anybody may put them."""
+        stack = quic.STACKS[name]
+        tool = nothing_built / stack.tool
+        tool.write_text('#!/bin/sh\necho "in $(pwd), GOWORK=$GOWORK, $*" >&2\nexit 1\n')
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{nothing_built}:/usr/bin:/bin")
+        monkeypatch.setattr(build, "check", lambda stack: None)
+        with pytest.raises(BuildFailed):
+            build.build(stack, print)
+        said = (quic.directory(name) / "build.log").read_text()
+        assert said.startswith("in /, ") and f" {nothing_built}/" in said
+        assert stack.tool == "cargo" or ("GOWORK=off" in said and "-buildvcs=false" in said)
 
     @pytest.mark.root
     def test_root_runs_none_that_others_could_replace(

@@ -56,7 +56,7 @@ def build(stack: Stack, note: Callable[[str], None], every: float | None = None)
         sources = stack.sources
         tree = our_files.copy(sources, scratch / "tree")
         log.unlink(missing_ok=True)
-        command, variables, program = _command(stack, scratch / "made")
+        command, variables, program = _command(stack, tree, scratch / "made")
         variables = {**variables, "TMPDIR": str(scratch)}  # go leaves its directory there when it is interrupted
         if stack.patched:
             command += ["--config", _patch(stack, tree, scratch / "patched", log)]
@@ -66,22 +66,25 @@ def build(stack: Stack, note: Callable[[str], None], every: float | None = None)
             last = log.read_text(errors="replace").strip().rpartition("\n")[2].strip()
             note("; ".join(filter(None, [f"{stack.name}: {time.monotonic() - began:.0f} s so far", last])))
 
-        _run(stack, command, tree, variables, log, say, every)
+        _run(stack, command, Path("/"), variables, log, say, every)
         about = {"sources": our_files.hash_of(sources), "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
         program.replace(stack.program)
         files.write(kept / "built.json", json.dumps(about))
     return time.monotonic() - began
 
 
-def _command(stack: Stack, made: Path) -> tuple[list[str], Mapping[str, str], Path]:
-    """Return the command that builds the stack, its environment's own variables, and the program that it makes."""
+def _command(stack: Stack, tree: Path, made: Path) -> tuple[list[str], Mapping[str, str], Path]:
+    """Return the command that builds the stack, its environment's own variables, and the program that it makes. Cargo,
+    rustup and go obey files in all directories above the one in which they run (.cargo/config.toml names programs,
+    go.work other sources), and above a cache in /tmp anybody may put some: so they run in /, and go looks for none."""
     name = f"brobust-{stack.base or stack.name}"
     if stack.tool == "go":
         program = made / name
-        return ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "."], {}, program
+        command = ["go", "build", "-C", str(tree), "-buildvcs=false", "-trimpath", "-ldflags", "-s -w"]
+        return [*command, "-o", str(program), "."], {"GOWORK": "off"}, program
+    lock = "--offline" if stack.patched else "--locked"  # what is patched is not in the lock file: nothing else comes
     return (
-        # What is patched is not in the lock file; --offline: nothing comes that is not.
-        ["cargo", "build", "--release", "--offline" if stack.patched else "--locked", *stack.flags],
+        ["cargo", "build", "--manifest-path", str(tree / "Cargo.toml"), "--release", lock, *stack.flags],
         {"CARGO_TARGET_DIR": str(made), "RUSTFLAGS": "", **stack.variables},
         made / "release" / name,
     )
@@ -92,8 +95,8 @@ def _patch(stack: Stack, tree: Path, patched: Path, log: Path) -> str:
     patch uses that, apply the patch, and return the setting by which cargo takes the copy."""
     package, version = stack.patched.split()
     target = "x86_64-unknown-linux-gnu"
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target]
-    found = json.loads(_run(stack, command, tree, {}, log))["packages"]
+    command = ["cargo", "metadata", "--manifest-path", str(tree / "Cargo.toml"), "--locked", "--format-version", "1"]
+    found = json.loads(_run(stack, [*command, "--filter-platform", target], Path("/"), {}, log))["packages"]
     manifest = next(one["manifest_path"] for one in found if (one["name"], one["version"]) == (package, version))
     shutil.copytree(Path(manifest).parent, patched / package)
     if stack.rules:
