@@ -157,6 +157,28 @@ def test_root_takes_no_kernel_and_no_headers_that_others_could_change(
         vm_kernels.find("debian-6.1")
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("of", ["a tree", "a tarball"])
+def test_nobody_else_may_write_the_tree_that_root_builds_in(tmp_path: Path, of: str) -> None:
+    """Whoever packed it may have had the number of a user here, who cannot reach the original."""
+    (tmp_path / "linux/arch/um").mkdir(parents=True)
+    for name in ("Makefile", "Kconfig", "arch/um/Kconfig"):
+        (tmp_path / "linux" / name).write_text("VERSION = 6\nPATCHLEVEL = 12\n")
+    os.chown(tmp_path / "linux/Makefile", 65534, 65534)
+    (tmp_path / "linux/Kconfig").chmod(0o666)
+    (tmp_path / "linux/arch").chmod(0o777)
+    order, scratch = sources.Order.of_tree(tmp_path / "linux", "virtual-mine"), tmp_path / "scratch"
+    scratch.mkdir()
+    tarball = None
+    if of == "a tarball":
+        tarball = tmp_path / "linux_6.12.tar.gz"
+        subprocess.run(["tar", "-czf", tarball, "-C", tmp_path, "linux"], check=True)
+    with Log(scratch / "log") as log:
+        tree = sources.unpack(order, sources.Source("", "", tarball), scratch, log, Progress())
+    found = {(path.stat().st_uid, path.stat().st_mode & 0o022) for path in (tree, *tree.rglob("*"))}
+    assert found == {(0, 0)} and (tree / "arch/um/Kconfig").is_file()
+
+
 def test_a_user_without_a_home_has_to_say_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "BROBUST_CACHE"):
         monkeypatch.delenv(name, raising=False)

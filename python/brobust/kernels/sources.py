@@ -237,6 +237,10 @@ def _download(offer: _Offer, store: Path, scratch: Path, log: Log, progress: Pro
     return tarball
 
 
+# As root, tar would restore who owns a file and who may write it; nobody else may write what root builds from.
+TAR = ("tar", "-x", "--no-same-owner", "--no-same-permissions")
+
+
 def unpack(order: Order, source: Source, scratch: Path, log: Log, progress: Progress) -> Path:
     """Make a tree of our own without BULK, and return its directory. The user's tree is not changed."""
     tree = scratch / "linux"
@@ -245,7 +249,7 @@ def unpack(order: Order, source: Source, scratch: Path, log: Log, progress: Prog
         progress.phase(f"unpacking {source.description}")
         left_out = [f"--exclude={_package_of_tarball(source.tarball)}/{pattern}" for pattern in BULK]
         status = log.call(
-            ["tar", "-x", "--anchored", "--wildcards", *left_out, "--strip-components=1", "-f", str(source.tarball)],
+            [*TAR, "--anchored", "--wildcards", *left_out, "--strip-components=1", "-f", str(source.tarball)],
             cwd=tree,
         )  # fmt: skip
         if status != 0:
@@ -256,7 +260,7 @@ def unpack(order: Order, source: Source, scratch: Path, log: Log, progress: Prog
     progress.phase(f"copying {order.tree}")
     left_out = [f"--exclude=./{pattern}" for pattern in BULK]
     # A tree that may only be read could neither be patched nor removed.
-    copy = 'tar -c --mode=u+rwX --anchored --wildcards "$@" -C "$0" . | tar -x'
+    copy = 'tar -c --mode=u+rwX --anchored --wildcards "$@" -C "$0" . | ' + " ".join(TAR)
     if log.call(["bash", "-o", "pipefail", "-c", copy, str(order.tree), *left_out], cwd=tree) != 0:
         raise MissingSupport(f"{order.tree} cannot be copied to {tree}: {log.last_line()}")
     if (tree / ".config").exists() or (tree / "include/config").exists():
