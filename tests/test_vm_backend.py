@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,13 +12,14 @@ import pytest
 from brobust import files
 from brobust.backends import base, real_time, vm
 from brobust.backends.vm import VmBackend
-from brobust.dataset import Measured
+from brobust.dataset import Dataset, Measured, scenario_columns
+from brobust.dataset.iperf3 import FlowResult
 from brobust.errors import GuestDied, MissingSupport, RunFailed, WriteFailed
-from brobust.host import cpus
+from brobust.host import cpus, network
 from brobust.host.session import Session
 from brobust.kernels.virtual import VirtualKernel
 from brobust.kernels.vm import Kernel
-from brobust.scenario import Run
+from brobust.scenario import Grid, Run
 from brobust.scenario.grid import scenario
 from brobust.scenario.specs import Pacing
 from brobust.testbed import accelerator, image
@@ -251,6 +253,45 @@ def test_a_kernel_without_the_sysctl_of_a_kept_schedule_is_refused_in_one_line()
     guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kernel"))  # nothing to set, and nothing set by an earlier run
     with pytest.raises(MissingSupport, match=r"^pacing: 'kept' needs .*, which debian-6.12 lacks; give kernel, or"):
         guests.Testbed.keep_pacing(testbed(3), Pacing.parse("kept"))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("part", ["images", "kvm"])
+def test_root_boots_nothing_that_others_could_put_into_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A link there to what only root may read would be handed to a guest, also with a kernel from elsewhere."""
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path))
+    monkeypatch.setattr(network, "create", lambda *_: None)
+    with VmBackend(cast(Session, None), print):
+        os.chown(tmp_path / part, 65534, 65534)
+    with pytest.raises(MissingSupport, match=f"/{part} belongs to user 65534"), VmBackend(cast(Session, None), print):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("flow", "common"),
+    [
+        (FlowResult(1.0, cast(int, "many"), None, None, 1, []), {}),
+        (FlowResult(1.0, 2**70, None, None, 1, []), {}),
+        (FlowResult(1.0, 0, None, None, 1, [(cast(float, "x"), 1.0)]), {}),
+        (FlowResult(1.0, 0, None, None, 1, []), {"iperf3": "\ud800"}),
+    ],
+)
+def test_what_a_guest_says_that_fits_no_table_fails_its_run_only(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, flow: FlowResult, common: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = {**scenario_columns(RUN), "outcome": "ok", "started_at": datetime.now(UTC), **common}
+    monkeypatch.setattr(backend, "measure", lambda run: real_time.result(run, rows, [flow], [], []))
+    measured = base.measured(backend, RUN)
+    assert measured.runs[0]["reason"].startswith("the machines reported what fits no table: ")
+    Dataset.create(tmp_path / "data", Grid({"backend": "vm"}), {}).append_all([(RUN.id, measured)])
+
+
+def test_half_a_character_in_a_guests_answer_fails_its_run_only(tmp_path: Path) -> None:
+    failed = base.failed(RUN, str(RunFailed("sender guest: \ud800")), datetime.now(UTC))
+    Dataset.create(tmp_path / "data", Grid({"backend": "vm"}), {}).append_all([(RUN.id, failed)])
+    assert failed.runs[0]["reason"] == "sender guest: ?"
 
 
 def test_what_a_killed_process_has_made_half_of_an_image_is_removed_by_the_next(

@@ -64,8 +64,8 @@ class RunFailed(BrobustError):
     nevertheless; the series goes on. `programs`: rows of the table programs, where one of these is the reason."""
 
     def __init__(self, reason: str, programs: Sequence[dict[str, Any]] = (), **columns: Any):
-        # Programs in Rust put a number behind the system's words.
-        super().__init__(re.sub(r" \(os error \d+\)", "", reason))
+        # Programs in Rust put a number behind the system's words. A guest may say half a character; no file takes one.
+        super().__init__(re.sub(r" \(os error \d+\)", "", reason).encode(errors="replace").decode())
         self.columns, self.programs = columns, programs
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from brobust import _core
 from brobust.errors import BrobustError, last_line, reason
 from brobust.host import network
-from brobust.host.cache import cache_directory
+from brobust.host.cache import cache_directory, refuse_foreign_images
 from brobust.host.session import ANOTHER, Session
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
@@ -234,6 +234,8 @@ def _guest_kernel() -> vm_kernels.Kernel | None:
     """Return a guest kernel that is here, the default one if it is. Nothing is fetched."""
     default, known = vm_kernels.default(), vm_kernels.available()
     here = [name for name, where in known.items() if not where.startswith("apt")]
+    if here:
+        refuse_foreign_images()
     for name in sorted(here, key=lambda name: name != default):
         with suppress(BrobustError):
             return vm_kernels.find(name)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from brobust.contention import verdict
-from brobust.dataset import Measured, Rows, flow_columns
+from brobust.dataset import TABLES, Measured, Rows, flow_columns, frame
 from brobust.dataset.iperf3 import FlowResult
 from brobust.errors import RunFailed
+from brobust.lazily import pl
 from brobust.scenario import Run
 from brobust.units import Buffer
 
@@ -79,4 +80,9 @@ def result(
     pairs = zip(columns, flows, strict=True)
     rows = [{**common, **of_flow, **(of_each or {}), **flow.columns} for of_flow, flow in pairs]
     over_time = [row for number, flow in enumerate(flows) for row in flow.throughput(run.id, number)]
-    return Measured(rows, over_time, samples, offtimes)
+    try:  # here, where only this run fails: a guest may answer text in place of a number, or half a character
+        frame(rows, TABLES["runs"])
+        throughput, sampled = frame(over_time, TABLES["throughput"]), frame(samples, TABLES["samples"])
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        raise RunFailed(f"the machines reported what fits no table: {str(error).partition(';')[0]}") from None
+    return Measured(rows, throughput, sampled, offtimes)

@@ -24,6 +24,7 @@ from brobust.dataset import Measured, scenario_columns
 from brobust.dataset.iperf3 import FlowResult
 from brobust.errors import BadInput, GuestDied, MissingSupport, RunFailed
 from brobust.host import cpus, network
+from brobust.host.cache import refuse_foreign_images
 from brobust.host.session import Session
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels import vm as vm_kernels
@@ -92,6 +93,7 @@ class VmBackend(Backend):
         """Whether our controls record every call (cc/call.h), for `brobust-host lab cc replay`."""
 
     def __enter__(self) -> Self:
+        refuse_foreign_images()
         network.create(self._session, ["tap-sender", "tap-path"])
         return self
 

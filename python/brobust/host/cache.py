@@ -9,6 +9,7 @@ from pathlib import Path
 
 from brobust import files
 from brobust.errors import MissingSupport
+from brobust.host.locks import refuse_foreign_to_root
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
@@ -28,6 +29,14 @@ def cache_directory() -> Path:
                 "directory of its own"
             ) from None
     return of_user / "brobust"
+
+
+def refuse_foreign_images() -> None:
+    """As root, refuse a cache in which others could put what guests boot, or a link to what only root may read. Kernels
+    are looked at where they are found."""
+    for part in ("images", "kvm") if os.geteuid() == 0 else ():
+        files.make_directory(cache_directory() / part)
+        refuse_foreign_to_root(cache_directory() / part, cache_directory())
 
 
 @contextmanager
