@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import psutil
 import pytest
 
 from brobust.dataset import Dataset
-from brobust.errors import BadInput, RunFailed
+from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.kernels import sent
 from brobust.scenario import Grid
 from brobust.series import cluster as clusters
@@ -155,6 +156,19 @@ def test_a_worker_that_has_joined_with_another_brobust_does_not_measure(monkeypa
         clusters.Unfit, match=r"^worker tls://10.0.0.2:9 cannot measure: it has brobust .*, the machine"
     ):
         clusters._measured_there(run, sent.Packed("", b"", b""), None, "0.0")
+
+
+@pytest.mark.root
+def test_a_worker_of_root_writes_nothing_into_a_cache_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROBUST_CACHE", str(tmp_path / "theirs/cache"))
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    whole = sent.Packed(sent._hash(b"{}", b"linux"), b"{}", zlib.compress(b"linux"))
+    with pytest.raises(MissingSupport, match="/theirs belongs to user 65534"):
+        sent.unpacked(whole)
+    assert list((tmp_path / "theirs/cache/sent").iterdir()) == []
 
 
 def test_without_any_worker_that_can_measure_the_series_ends() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from brobust.errors import MissingSupport
 from brobust.host.cache import cache_directory, put_in_place, scratch_beside
-from brobust.host.locks import private_directory
+from brobust.host.locks import private_directory, refuse_foreign_to_root
 from brobust.kernels import virtual as virtual_kernels
 from brobust.kernels.virtual import VirtualKernel
 
@@ -36,6 +36,7 @@ def unpacked(sent: Packed) -> VirtualKernel:
         if _hash(sent.facts, executable) != sent.hash:
             raise MissingSupport("kernel: what was sent is damaged; repeat the command")
         private_directory(directory.parent)
+        refuse_foreign_to_root(directory.parent, cache_directory())
         with scratch_beside(directory) as scratch:
             whole = scratch / "kernel"
             whole.mkdir(mode=0o755)
