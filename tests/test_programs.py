@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tomllib
 from collections import Counter
@@ -155,6 +156,17 @@ class TestRefusals:
     def test_what_is_no_program_for_this_machine(self, tmp_path: Path, content: bytes, words: str) -> None:
         (tmp_path / "it").write_bytes(content)
         with pytest.raises(BadInput, match=words):
+            libraries.read(tmp_path / "it")
+
+    def test_a_header_that_says_that_there_are_thousands_of_millions_of_segments(self, tmp_path: Path) -> None:
+        """A file with holes has room for them all, and to read them would take days."""
+        header = bytearray(Path("/bin/true").resolve().read_bytes())
+        struct.pack_into("<H", header, 56, 0xFFFF)  # the number is in the first section (elf(5), PN_XNUM)
+        struct.pack_into("<I", header, struct.unpack_from("<Q", header, 40)[0] + 44, 2**32 - 1)
+        struct.pack_into("<Q", header, 32, len(header))
+        (tmp_path / "it").write_bytes(header)
+        os.truncate(tmp_path / "it", 1 << 40)
+        with pytest.raises(BadInput, match="it has 4294967295 segments; give a program with at most"):
             libraries.read(tmp_path / "it")
 
     @pytest.mark.parametrize("options", [(), ("-nostdlib",), ("-Wl,-e,own",)])

@@ -1,5 +1,6 @@
 """Find the libraries of a program as the dynamic linker would, by reading: nothing of the program is executed."""
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ DEFAULT_DIRECTORIES = (
     "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib",
 )  # fmt: skip
 CONFIGURATION = "/etc/ld.so.conf"
+# Linkers write some 15 segments and 30 tags; a header may say that there are four thousand million.
+MAX_SEGMENTS, MAX_TAGS = 1000, 10_000
 # glibc loads it when a thread ends early, and no header names it.
 LOADED_LATER = {"libc.so.6": "libgcc_s.so.1"}
 
@@ -94,11 +97,13 @@ def read(file: Path) -> Elf:
             if elf["e_type"] not in ("ET_EXEC", "ET_DYN"):
                 raise BadInput(f"{file} is an object file or a dump; give a program for Linux on x86-64")
             interpreter, tags = None, []
+            if (segments := elf.num_segments()) > MAX_SEGMENTS:
+                raise BadInput(f"{file} has {segments} segments; give a program with at most {MAX_SEGMENTS}")
             for segment in elf.iter_segments():
                 if isinstance(segment, InterpSegment):
                     interpreter = segment.get_interp_name()
                 elif isinstance(segment, DynamicSegment):
-                    tags = list(segment.iter_tags())
+                    tags = list(itertools.islice(segment.iter_tags(), MAX_TAGS))
     except OSError as error:
         raise BadInput(f"{file} cannot be read ({reason(error)})") from None
     except (ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, OverflowError) as error:
