@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -364,6 +365,24 @@ def test_controls_are_those_of_the_configuration() -> None:
 def test_options_that_a_tree_does_not_have_are_told() -> None:
     wanted = ["CONFIG_NET=y", "CONFIG_GONE=y", "# CONFIG_IPV6 is not set", "# CONFIG_RANDOM is not set", "# prose"]
     assert from_tree.options_lacking(wanted, "CONFIG_NET=y\nCONFIG_IPV6=y\n") == ["CONFIG_GONE=y", "CONFIG_IPV6 off"]
+
+
+@pytest.mark.parametrize("of", ["a pipe", "a device", "nested lists"])
+def test_what_cannot_be_read_to_an_end_in_the_cache_is_no_kernel_and_no_stack(tmp_path: Path, of: str) -> None:
+    """As root, `brobust kernel list` looks at a cache before anything tells it whose that is."""
+    made = {"a pipe": os.mkfifo, "a device": lambda file: file.symlink_to("/dev/zero"),
+            "nested lists": lambda file: file.write_text("[" * 200_000)}  # fmt: skip
+    for file in ("virtual/virtual-6.12/kernel.json", "quic/quinn/built.json"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        made[of](tmp_path / file)
+    code = "from brobust import quic; from brobust.kernels import virtual as kernels\n"
+    code += "print(kernels.cached('virtual-6.12'), quic.STACKS['quinn'].state)"
+    limited = ["sh", "-c", 'ulimit -v 8000000; exec "$@"', "sh", sys.executable, "-c", code]
+    done = subprocess.run(
+        limited, env={**os.environ, "BROBUST_CACHE": str(tmp_path)}, capture_output=True, text=True, check=False,
+        timeout=20,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("None missing\n", "")
 
 
 @pytest.mark.parametrize(

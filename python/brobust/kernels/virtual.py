@@ -71,10 +71,16 @@ class VirtualKernel:
     def read(cls, directory: Path) -> Self | None:
         """Return the kernel in a directory, or None if there is no complete one."""
         try:
-            facts = json.loads((directory / "kernel.json").read_text())
+            facts = files.read_json(directory / "kernel.json")
             kernel = cls(**{**facts, "congestion_controls": frozenset(facts["congestion_controls"])},
                          path=directory / "linux")  # fmt: skip
-        except (OSError, ValueError, TypeError, KeyError):  # it is missing, or from another version of brobust
+        except (
+            BadInput,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+        ):  # missing, or from another version of brobust
             return None
         return kernel if kernel.path.is_file() else None
 

@@ -5,12 +5,12 @@ A stack is a released package of a registry. Ours is only a bulk sender and its 
 """
 
 import hashlib
-import json
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from brobust import files
 from brobust.errors import BadInput, MissingSupport, meant
 from brobust.host.cache import cache_directory
 from brobust.host.locks import refuse_foreign_to_root
@@ -22,6 +22,7 @@ CHANGES = {"gso": "gso=off", "txtime": "txtime=on"}
 # The rules of our pacer (crates/pacer); the first is the one that we propose.
 RULES = ("kept", "none", "half-gap", "quantum", "intervals", "loop")
 PACER = "brobust-pacer"
+MAX_PROGRAM = 256_000_000  # bytes; the largest has 8 MB
 SOURCES = our_files.directory("examples/quic")
 
 
@@ -87,9 +88,9 @@ class Stack:
     def state(self) -> str:
         """Whether it is here: built, stale (our files have changed since) or missing."""
         try:
-            built = json.loads((directory(self.name) / "built.json").read_text())
-            whole = hashlib.sha256(self.program.read_bytes()).hexdigest() == built["sha256"]
-        except (OSError, ValueError, KeyError, TypeError):
+            built = files.read_json(directory(self.name) / "built.json")
+            whole = hashlib.sha256(files.read(self.program, MAX_PROGRAM)).hexdigest() == built["sha256"]
+        except (BadInput, OSError, KeyError, TypeError):
             return "missing"
         if not whole:
             return "missing"
