@@ -184,6 +184,16 @@ def test_a_reply_that_lacks_what_was_asked_for_fails_the_request(reply: dict[str
     client.close()
 
 
+def test_of_a_long_error_a_reader_gets_both_ends() -> None:
+    """64 MiB of it would be printed for minutes, and stand in the dataset."""
+    client = _answered(json.dumps({"id": 1, "error": f"no such {'x' * 100_000} program"}).encode() + b"\n")
+    with pytest.raises(RunFailed) as failure:
+        client.run("true", timeout=60)
+    client.close()
+    assert len(str(failure.value)) < 2100
+    assert str(failure.value).startswith("test guest: `true`: no such x") and str(failure.value).endswith("x program")
+
+
 def _console(monkeypatch: pytest.MonkeyPatch) -> tuple[Console, int, threading.Event]:
     """Return a console, the end to which a guest writes, and an event that is set at a panic."""
     monkeypatch.setattr(consoles, "QUIET_SECONDS", 0.1)

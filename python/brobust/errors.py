@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+LONGEST = 2000  # letters of a refusal, or of the reason of a failed run
+
 
 def meant(name: str, known: Iterable[str]) -> str | None:
     """Return the one of these names of which this is probably a slip: bbr_steady for bbr_stedy, but not brb_reno for
@@ -65,7 +67,8 @@ class RunFailed(BrobustError):
 
     def __init__(self, reason: str, programs: Sequence[dict[str, Any]] = (), **columns: Any):
         # Programs in Rust put a number behind the system's words. A guest may say half a character; no file takes one.
-        super().__init__(re.sub(r" \(os error \d+\)", "", reason).encode(errors="replace").decode())
+        said = shortened(reason).encode(errors="replace").decode()
+        super().__init__(re.sub(r" \(os error \d+\)", "", said))
         self.columns, self.programs = columns, programs
 
 
@@ -103,6 +106,11 @@ def reason(error: Exception) -> str:
 def last_line(said: str, otherwise: str = "no message") -> str:
     """Return the last line of what a program said, which says why it failed; without the name with which ours begin."""
     return (said.strip().splitlines() or [otherwise])[-1].removeprefix("brobust: ")
+
+
+def shortened(text: str) -> str:
+    """Return the text, without its middle if it is too long to be read: what a host or a guest says may have 64 MiB."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def printable(text: str) -> str:
