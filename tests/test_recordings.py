@@ -139,6 +139,17 @@ def test_a_recording_of_more_rows_than_are_read_is_refused_and_not_cut(
             read(str(file))
 
 
+def test_a_small_file_with_a_long_text_in_each_row_is_refused(tmp_path: Path) -> None:
+    """Parquet keeps equal texts once. 512 rows become objects of Python at a time, each with its own copy."""
+    file, rows = tmp_path / "bomb.parquet", 1000
+    times = {"start_s": [float(row) for row in range(rows)], "duration_ms": [1.0] * rows}
+    kind = pl.Series(["off" * 30_000]).new_from_index(0, rows)
+    pl.DataFrame({"thread": [7] * rows, "vcpu": [0] * rows, "kind": kind, **times}).write_parquet(file)
+    assert file.stat().st_size < 10_000
+    with pytest.raises(BadInput, match="holds an interval without thread, kind, start or length"):
+        recorded.read(file)
+
+
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no dataset"):
         recordings.offtimes(str(tmp_path))
