@@ -319,3 +319,13 @@ def test_of_the_guests_images_those_used_last_are_kept(tmp_path: Path) -> None:
         os.utime(file, (number, number))
     image._keep_the_last_used(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(images[6:])
+
+
+@pytest.mark.parametrize("reported", [{"cwnd_packets": "many"}, {"cwnd_packets": 10**40}, {"cc": {}}, {"time_s": []}])
+def test_a_sample_that_no_column_can_have_fails_its_run_and_not_the_series(reported: dict[str, Any]) -> None:
+    flow = FlowResult(9.0, 0, 20.0, 20.0, 40000, [(1.0, 9.0)])
+    common = {**scenario_columns(RUN), "outcome": "ok"}
+    sample = {"run": RUN.id, "flow": 0, "time_s": 0.0, "cc": "cubic", "cwnd_packets": 10}
+    assert real_time.result(RUN, common, [flow], [sample], []).samples == [sample]
+    with pytest.raises(RunFailed, match=r"^the machines reported what fits no table: "):
+        real_time.result(RUN, common, [flow], [{**sample, **reported}], [])

@@ -80,9 +80,10 @@ def result(
     pairs = zip(columns, flows, strict=True)
     rows = [{**common, **of_flow, **(of_each or {}), **flow.columns} for of_flow, flow in pairs]
     over_time = [row for number, flow in enumerate(flows) for row in flow.throughput(run.id, number)]
-    try:  # here, where only this run fails: a guest may answer text in place of a number, or half a character
-        frame(rows, TABLES["runs"])
-        throughput, sampled = frame(over_time, TABLES["throughput"]), frame(samples, TABLES["samples"])
-    except (pl.exceptions.PolarsError, ValueError) as error:
+    found = Measured(rows, over_time, samples, offtimes)
+    try:  # here, where only this run fails: a guest or a host may answer text in place of a number, or half a character
+        for name in ("runs", "throughput", "samples", "offtimes"):
+            frame(getattr(found, name), TABLES[name])
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise RunFailed(f"the machines reported what fits no table: {str(error).partition(';')[0]}") from None
-    return Measured(rows, throughput, sampled, offtimes)
+    return found
