@@ -20,7 +20,7 @@ import pytest
 from typer.main import get_command
 
 import made_up
-from brobust import SCHEMA_VERSION, backends, process_limits
+from brobust import SCHEMA_VERSION, backends, cli, process_limits
 from brobust.api import Result
 from brobust.backends import memory
 from brobust.cli import COMMANDS, app, cc, kernel, main, measuring, output, run
@@ -471,6 +471,14 @@ def test_a_reproduction_is_complete_although_nobody_reads_which_figures_it_has(t
     out = tmp_path / "out"
     assert _without_a_reader("reproduce", str(study), "--scale", "smoke", "--out", str(out))[0] == 1
     assert json.loads((out / "claims.jsonl").read_text())["verdict"] == "differs" and (out / "report.html").is_file()
+
+
+def test_a_librarys_warning_does_nothing_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib prints a letter that no font has, as in the name of a kernel that a host has reported."""
+    shown: list[str] = []
+    monkeypatch.setattr(cli, "SHOW_WARNING", lambda message, *_, **__: shown.append(str(message)))
+    cli._warn("Glyph 27 (\x1b]0;mine\x07) missing from font(s)", UserWarning, "file", 1)
+    assert shown == ["Glyph 27 (\\x1b]0;mine\\x07) missing from font(s)"]
 
 
 @pytest.mark.parametrize("of_warnings", ["error", "ignore"])

@@ -24,12 +24,11 @@ from typer.exceptions import TyperException
 from brobust import SCHEMA_VERSION, interrupts
 from brobust.cli import output
 from brobust.cli.lazy import HostCommand, Later, group_of
-from brobust.errors import BadInput, BrobustError, Remark, debugging, one_line, printable
+from brobust.errors import BadInput, BrobustError, Remark, debugging, one_line, printable, shortened
 from brobust.files import why_not_written
 
 SHOW_WARNING = warnings.showwarning
 INTERRUPTED = 130
-LONGEST = 2000  # letters of a refusal: a user's value may be a megabyte
 
 # What pydantic says of a value of an option, as a user would say it.
 _IN_OUR_WORDS = {
@@ -181,9 +180,8 @@ def _refuse(sentence: str, status: int) -> int:
     if status:  # the command ends by this; with 0 it goes on
         interrupts.end_quietly()
     with suppress(OSError):  # where nobody can be told, there is the exit status
-        line = printable(" ".join(sentence.split()))
-        shown = line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
-        print(f"brobust: {shown}", file=sys.stderr)
+        line = printable(" ".join(shortened(sentence).split()))
+        print(f"brobust: {shortened(line)}", file=sys.stderr)
     return status
 
 
@@ -198,4 +196,4 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: 
     if issubclass(category, Remark):
         _refuse(str(message), 0)
     else:
-        SHOW_WARNING(message, category, *where, **more)
+        SHOW_WARNING(printable(str(message)), category, *where, **more)  # matplotlib names a letter that no font has
