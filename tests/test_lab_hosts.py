@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from brobust.backends.lab import LabBackend, _of_contend
-from brobust.errors import BadInput, MissingSupport
+from brobust.errors import BadInput, MissingSupport, RunFailed
 from brobust.host.programs import host_program
 from brobust.lab import hosts, places, ssh
 from brobust.lab.ssh import MAX_ERRORS, Connection
@@ -188,6 +188,35 @@ def test_what_a_login_prints_is_left_out_also_without_the_end_of_a_line(
     connection.close()
 
 
+def test_a_login_that_prints_a_letter_now_and_then_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = logged_in(tmp_path, monkeypatch, "for n in $(seq 150); do printf .; sleep 0.2; done")
+    with pytest.raises(MissingSupport, match="it does not answer"):
+        connection.wait_ready()
+    connection.close()
+
+
+def test_a_host_that_takes_our_program_byte_by_byte_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh, "MAX_UPLOAD_SECONDS", 1.0)
+    slow = "echo; echo brobust-send boot; for n in $(seq 300); do head -c 65536 >/dev/null; sleep 0.2; done"
+    connection = logged_in(tmp_path, monkeypatch, slow)
+    with pytest.raises(MissingSupport, match="it did not start our program"):
+        connection.wait_ready()
+    connection.close()
+
+
+def test_a_host_gets_neither_agent_nor_display_whatever_the_users_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "given"
+    connection = logged_in(tmp_path, monkeypatch, f'for word; do echo "$word"; done >{given}; exit 1')
+    with pytest.raises(MissingSupport):
+        connection.wait_ready()
+    connection.close()
+    assert {"ForwardAgent=no", "ForwardX11=no", "RemoteCommand=none"} <= set(given.read_text().splitlines())
+
+
 @pytest.mark.parametrize(
     ("login", "why"),
     [
@@ -237,6 +266,17 @@ def test_bash_on_a_host_does_not_read_again_what_is_for_logins(tmp_path: Path) -
     before = "export SSH_CLIENT=here SSH_CONNECTION='1 2 3 4' BASH_ENV=quota.sh\n"
     said = _in_shell(tmp_path, before, 'echo "agent: ${SSH_CLIENT-none} ${BASH_ENV-none}"')
     assert said.endswith(" 1 2 3 4\nagent: none none\n")
+
+
+@pytest.mark.parametrize(
+    "printed", ["}{", "[" * 100_000, "null", "7", "[null]", '{"dev": "eth1"}'], ids=lambda t: t[:9]
+)
+def test_a_host_whose_programs_print_no_objects_is_refused_and_no_mistake_of_ours(printed: str) -> None:
+    place: Any = SimpleNamespace(name="server-1", agent=SimpleNamespace(run=lambda *_: printed))
+    with pytest.raises(RunFailed, match=r"^server-1: `ip -j route` did not print a list of objects as JSON$"):
+        places.Place.ask(place, "ip", "-j", "route")
+    place.agent.run = lambda *_: '[{"dev": "eth1"}]'
+    assert places.Place.ask(place, "ip", "-j", "route") == [{"dev": "eth1"}]
 
 
 def test_an_interface_that_ssh_reaches_by_a_link_local_address_is_no_bottleneck() -> None:

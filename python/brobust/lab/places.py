@@ -66,8 +66,15 @@ class Place:
         """What refusals call it."""
         return self.agent.name
 
-    def ask(self, *command: str) -> Any:
-        return json.loads(self.agent.run(*command) or "[]")
+    def ask(self, *command: str) -> list[dict[str, Any]]:
+        """Return the objects that a command prints as JSON; raise RunFailed if it prints anything else."""
+        try:
+            found = json.loads(self.agent.run(*command) or "[]")
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise RunFailed(f"{self.name}: `{' '.join(command)}` did not print a list of objects as JSON")
+        return found
 
     def hold(self, name: str, value: str) -> bool:
         """Give a sysctl (below /proc/sys/net) this value until the end. Return whether there is one."""

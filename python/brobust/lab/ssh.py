@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from brobust.testbed.agent import Agent
 
 CONNECT_SECONDS = 10  # of TCP
 LOGIN_SECONDS = 60.0  # then, on a busy host
-UPLOAD_SECONDS = 120.0
+UPLOAD_SECONDS = 120.0  # without progress
+MAX_UPLOAD_SECONDS = 600.0
 END_SECONDS = 30.0
 ERRORS_SECONDS = 1.0  # after the end of ssh, which a ProxyCommand may outlive
 SEND, READY, NO = "brobust-send", '{"ready"', "brobust-no"
@@ -94,6 +96,8 @@ class Connection:
             "BatchMode": "yes", "ConnectTimeout": CONNECT_SECONDS, "ControlMaster": "no", "ControlPath": "none",
             "ClearAllForwardings": "yes", "ServerAliveInterval": max(1, int(cut_after / 4)), "ServerAliveCountMax": 3,
             "LogLevel": "ERROR",
+            # As scp does: a host gets neither the user's agent nor display, whatever the configuration gives to logins.
+            "ForwardAgent": "no", "ForwardX11": "no", "RemoteCommand": "none",
         }  # fmt: skip
         command = ["ssh", "-T", *self._file]
         command += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
@@ -116,16 +120,21 @@ class Connection:
     def wait_ready(self) -> None:
         """Copy our program there, and wait until its agent answers; refuse a host where that is not possible."""
         self._wire.settimeout(CONNECT_SECONDS + LOGIN_SECONDS)
-        self.boot_id, *connection = self._said(SEND).removeprefix(SEND).split()
+        self.boot_id, *connection = self._said(SEND).removeprefix(SEND).split() or [""]
         if len(connection) == 4:
             self.peers = (connection[0], connection[2])
         self._wire.settimeout(UPLOAD_SECONDS)
+        too_slow = threading.Timer(MAX_UPLOAD_SECONDS, self.give_up)
+        too_slow.daemon = True
+        too_slow.start()
         try:
             with host_program().open("rb") as program:
                 self._wire.sendfile(program)
             self.program = str(json.loads(self._said(READY))["ready"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, RecursionError):
             raise self._refusal("it did not start our program") from None
+        finally:
+            too_slow.cancel()
         self._wire.settimeout(None)
         self.agent = Agent(self.name, self._wire, when_lost="the connection was cut")
         self._is_ready = True
@@ -133,10 +142,13 @@ class Connection:
         self._alive.start()
 
     def _said(self, word: str) -> str:
-        """Return the first line that begins with this word. What a login prints before is left out."""
+        """Return the first line that begins with this word, if it comes within the timeout of our end. What a login
+        prints before is left out."""
+        deadline = time.monotonic() + (self._wire.gettimeout() or 0.0)
         line, before = bytearray(), ""
         for _ in range(MAX_NOISE):
             try:
+                self._wire.settimeout(max(deadline - time.monotonic(), 0.001))  # of all letters together
                 letter = self._wire.recv(1)  # nothing of what follows may be taken
             except TimeoutError:
                 raise self._refusal(f"it does not answer{before}") from None
