@@ -24,6 +24,8 @@ fn elsewhere() -> Child {
 /// says of its controls, are ours. Ends with the names of the journals that are left.
 const PLACE: &str = r#"
     mount -t tmpfs none /run && mkdir -m 755 /run/brobust-cc || exit 9
+    # One was killed before it had pinned anything.
+    mount -t tmpfs none /sys/fs/bpf && mkdir /sys/fs/bpf/brobust || exit 9
     for name in brb_cubic brb_reno; do
         journal="{\"name\": \"$name\", \"pinned\": false, \"owner\": \"4194305-1\", \"defaults\": {}}"
         echo "$journal" >/run/brobust-cc/$name.json
@@ -33,7 +35,7 @@ const PLACE: &str = r#"
     setpriv --bounding-set=-all --inh-caps=-all -- "$@" >/run/said
     echo "status $?"
     grep ^removed /run/said
-    ls /run/brobust-cc
+    ls /run/brobust-cc /sys/fs/bpf | grep -v '^/\|^$'
 "#;
 
 fn without_capabilities(arguments: &[&str]) -> Output {

@@ -85,6 +85,13 @@ pub fn leftovers(runtime: &Runtime) -> Result<Vec<Leftover>> {
             found.push(Leftover::new("directory", directory.display(), Thing::Directory));
         }
     }
+    // Of processes that were killed, with their guardians, before their sessions had begun.
+    let unfinished = names(&runtime.directory).filter(|name| {
+        let owner = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new")).map(str::parse::<Owner>);
+        owner.is_some_and(|owner| owner.is_ok_and(|owner| !owner.lives()))
+    });
+    let directory = |name| Leftover::new("directory", runtime.directory.join(name).display(), Thing::Directory);
+    found.extend(unfinished.map(directory));
     // If somebody has removed /run/brobust by hand, our namespaces and QEMUs have no session.
     // Those of a container are of a session there, whose owner has another id here.
     let is_here = |owner: &Owner| pid_namespace_of(owner.pid) == pid_namespace();

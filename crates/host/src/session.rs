@@ -530,6 +530,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_killed_before_its_session_began_is_found_and_removed() {
+        let (runtime, _made) = runtime();
+        locks::private_directory(&runtime.directory).expect("made");
+        let [dead, alive] =
+            [nobody(), Owner::current()].map(|owner| scratch_of(&runtime.directory.join(owner.to_string())));
+        fs::create_dir(&dead).expect("made");
+        assert_eq!(names(&runtime), [format!("directory {}", dead.display())]);
+        assert_eq!(clean(&runtime), Ok(Vec::new()));
+        assert!(!dead.exists());
+        fs::create_dir(&alive).expect("made");
+        assert!(names(&runtime).is_empty(), "it is about to begin");
+    }
+
+    #[test]
     fn a_reused_process_id_is_not_mistaken_for_the_owner() {
         let (runtime, _made) = runtime();
         let own = Owner::current().to_string();

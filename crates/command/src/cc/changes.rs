@@ -1,6 +1,7 @@
 //! Loads a control and makes it a default, and undoes both.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -179,7 +180,9 @@ pub fn guard(name: &str, owner: &str, silence: Option<Duration>) -> Result<()> {
     let end = guardian::wait_for_end(silence);
     match Journals::of_host().read(name)? {
         Some(journal) if journal.owner == owner => end_trial(&journal).map(drop)?,
-        _ => {}
+        _ if end == End::Dismissed => {}
+        // Killed while it wrote its journal, which goes with a turn.
+        _ => drop(Journals::of_host().turn()?),
     }
     if end == End::Stuck {
         remark(&format!("the command was stopped or stuck beyond its time; it was killed, and {name} is unloaded"));
@@ -196,6 +199,8 @@ fn undo(journals: &Journals, name: &str) -> Result<()> {
     if ccload::loaded().iter().any(|known| known == name) {
         unloaded.map_err(refused)?;
     }
+    // Killed before anything was pinned there, a command leaves it empty, and only an empty one goes.
+    let _ = ccload::pin_path(name).parent().map(fs::remove_dir);
     journals.remove(name)
 }
 

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// How long a command waits for another one's turn to end.
 const TURN: Duration = Duration::from_secs(60);
+/// How the name of a journal ends that is not whole yet.
+const UNFINISHED: &str = ".new";
 
 /// What one command has loaded and made a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,10 +90,15 @@ impl Journals {
         Err(Refusal::missing_support("unloading a congestion control takes root: run this with sudo"))
     }
 
-    /// Makes other commands wait until this is dropped, because looking and then changing must be one step.
+    /// Makes other commands wait until this is dropped, because looking and then changing must be one step. Nobody writes
+    /// at its beginning: an unfinished journal is that of a command that was killed before it changed anything.
     pub fn turn(&self) -> Result<Lock> {
         locks::private_directory(&self.directory)?;
-        locks::lock(&self.directory.join("lock"), TURN)
+        let turn = locks::lock(&self.directory.join("lock"), TURN)?;
+        for unfinished in names(&self.directory).filter(|name| name.ends_with(UNFINISHED)) {
+            let _ = fs::remove_file(self.directory.join(unfinished));
+        }
+        Ok(turn)
     }
 
     /// Returns the journals of all loaded controls, sorted by name, as far as they can be read.
@@ -134,7 +141,7 @@ impl Journals {
 
     /// Writes a journal, replacing the previous one of its control.
     pub fn write(&self, journal: &Journal) -> Result<()> {
-        let (file, scratch) = (self.file(&journal.name), self.directory.join(format!("{}.new", journal.name)));
+        let (file, scratch) = (self.file(&journal.name), self.directory.join(journal.name.clone() + UNFINISHED));
         let text = serde_json::to_string(journal).unwrap_or_default();
         // Root acts on what stands there, so nobody else may write it, whatever the umask is.
         let mut options = OpenOptions::new();
@@ -195,6 +202,18 @@ mod tests {
         assert!(later.forget("reno", &previous, None));
         assert_eq!(later.defaults, previous);
         assert!(later.is_of_same_command(&before), "the trial is still its own");
+    }
+
+    #[test]
+    fn a_journal_that_was_not_finished_goes_with_the_next_turn() {
+        let scratch = tempfile::tempdir().expect("made");
+        let journals = Journals { directory: scratch.path().join("journals") };
+        drop(journals.turn().expect("the directory is ours"));
+        journals.write(&journal("a", true, "1-1")).expect("written");
+        let unfinished = journals.directory.join("b.new");
+        std::fs::write(&unfinished, "{").expect("written");
+        drop(journals.turn().expect("nobody has it"));
+        assert!(!unfinished.exists() && journals.has("a"));
     }
 
     #[test]
