@@ -26,11 +26,14 @@ pub struct Container {
 
 impl Container {
     /// Reads a path below the root of the cgroups. Of nested pods, as in a cluster within containers, the innermost
-    /// counts; of nested containers within it, the outermost.
+    /// counts; of nested containers within it, the outermost. Below user@N.service a user names cgroups, and could name one
+    /// as somebody else's pod.
     pub fn of(path: &str) -> Container {
         let mut container = Container::default();
+        let mut is_users = false;
         for name in path.split('/') {
-            if let Some(uid) = pod_uid(name) {
+            is_users |= name.starts_with("user@") && name.ends_with(".service");
+            if let Some(uid) = pod_uid(name).filter(|_| !is_users) {
                 container = Container { pod_uid: Some(uid), id: None };
             }
             if container.id.is_none() {
@@ -124,6 +127,16 @@ mod tests {
         assert_eq!(read(static_pod), (Some(STATIC.to_owned()), true));
         assert_eq!(read(&format!("{burstable}/crio-conmon-ID.scope")), (Some(UID.to_owned()), false));
         assert_eq!(read(burstable), (Some(UID.to_owned()), false));
+    }
+
+    #[test]
+    fn a_user_cannot_name_a_cgroup_as_the_pod_of_somebody_else() {
+        let of_user = "user.slice/user-1000.slice/user@1000.service";
+        for path in [format!("/{of_user}/podUID/ID"), format!("/{of_user}/app.slice/kubepods-pod_UID.slice")] {
+            assert_eq!(read(&path).0, None, "{path}");
+        }
+        // A systemd inside of a container.
+        assert_eq!(read(&format!("/kubepods/podUID/ID/{of_user}/app.slice")), (Some(UID.to_owned()), true));
     }
 
     #[test]
