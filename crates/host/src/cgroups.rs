@@ -180,24 +180,37 @@ fn is_limited(child: &Path) -> bool {
 fn place_of(thread: i32) -> Result<Place> {
     let file = format!("/proc/{thread}/cgroup");
     let text = read_proc(&file).map_err(|error| Refusal::missing_support(format!("{file}: {}", reason(&error))))?;
+    place_in(&text, &read_proc("/proc/mounts").unwrap_or_default())
+}
+
+/// `cgroups`: a thread's /proc/TID/cgroup.
+fn place_in(cgroups: &str, mounts: &str) -> Result<Place> {
     let mut of_hierarchy = BTreeMap::new();
-    for line in text.lines() {
+    for line in cgroups.lines() {
         if let Some((controllers, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) {
             of_hierarchy.extend(controllers.split(',').map(|controller| (controller, path)));
         }
     }
-    let mounts = read_proc("/proc/mounts").unwrap_or_default();
     for line in mounts.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, mount, kind, options, ..] = fields[..] else { continue };
         let mount = PathBuf::from(unescaped(mount));
-        let within = |path: &str| mount.join(path.trim_start_matches('/'));
+        // A thread outside of our cgroup namespace has a path such as /../theirs, which would lead out of the mount.
+        let within = |path: &str| {
+            if path.split('/').any(|part| part == "..") {
+                return Err(Refusal::missing_support(format!(
+                    "driver quota: the cgroup {path} is outside of our cgroup namespace; run this on the host, outside of \
+                     any container, or give driver burner"
+                )));
+            }
+            Ok(mount.join(path.trim_start_matches('/')))
+        };
         match (kind, of_hierarchy.get("cpu"), of_hierarchy.get("")) {
             ("cgroup", Some(path), _) if options.split(',').any(|option| option == "cpu") => {
-                return Ok(Place { is_v2: false, group: within(path) });
+                return Ok(Place { is_v2: false, group: within(path)? });
             }
             ("cgroup2", _, Some(path)) if has_word(&mount.join("cgroup.controllers"), "cpu") => {
-                return Ok(Place { is_v2: true, group: within(path) });
+                return Ok(Place { is_v2: true, group: within(path)? });
             }
             _ => {}
         }
@@ -355,6 +368,15 @@ mod tests {
         let refused = group.remove().unwrap_err().text;
         assert!(refused.contains("brobust-7 could not be removed ("), "{refused}");
         assert!(group.remains());
+    }
+
+    #[test]
+    fn a_group_outside_of_our_namespace_is_not_looked_for_elsewhere_on_the_disk() {
+        let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n";
+        let of = |cgroups| place_in(cgroups, mounts).map(|place| place.group).map_err(|refusal| refusal.text);
+        assert_eq!(of("4:cpu,cpuacct:/web..1\n0::/..\n"), Ok("/sys/fs/cgroup/cpu/web..1".into()));
+        let refused = of("4:cpu,cpuacct:/../../../../tmp/theirs\n0::/\n").unwrap_err();
+        assert!(refused.contains("the cgroup /../../../../tmp/theirs is outside of our cgroup namespace"), "{refused}");
     }
 
     #[test]
