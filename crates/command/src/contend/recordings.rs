@@ -1,10 +1,12 @@
 //! Recordings: what threads did, as a Parquet file, and off-times for a replay, from such a file or from a table of the
 //! user's own. python/brobust/contention/recordings.py reads the same ones, and datasets of `brobust run`.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,6 +32,8 @@ const MAX_TIME_S: f64 = 1e8;
 pub const MAX_ROWS: usize = 20_000_000;
 /// Bytes of a number or a word of a row. A small file may hold one of any length, which as many rows name.
 const MAX_CELL: usize = 256;
+/// More than any VM has. A small file may name another thread in every row, or each by a long name: names are kept once.
+const MAX_THREADS: usize = 10_000;
 /// Rows that are written at a time: what is written is kept a second time in memory.
 const GROUP_ROWS: usize = if cfg!(test) { 2 } else { 1_000_000 };
 
@@ -167,12 +171,8 @@ fn of_file(file: &Path, thread: &str) -> Result<Vec<Row>> {
     let name = file.display();
     let has = |column: &str| columns.iter().any(|known| known == column);
     if has("thread") {
-        let mut threads: Vec<&str> = Vec::new();
-        for thread in rows.iter().filter_map(|row| row.thread.as_deref()) {
-            if threads.last() != Some(&thread) && !threads.contains(&thread) {
-                threads.push(thread);
-            }
-        }
+        let (named, mut seen) = (rows.iter().filter_map(|row| row.thread.as_deref()), HashSet::new());
+        let threads: Vec<&str> = named.filter(|thread| seen.insert(*thread)).collect();
         let thread = match &threads[..] {
             [only] if thread.is_empty() => *only,
             _ => thread,
@@ -188,7 +188,7 @@ fn of_file(file: &Path, thread: &str) -> Result<Vec<Row>> {
             )));
         }
         let thread = thread.to_owned();
-        rows.retain(|row| row.thread.as_ref() == Some(&thread));
+        rows.retain(|row| row.thread.as_deref() == Some(&*thread));
     }
     if has("kind") {
         rows.retain(|row| row.is_off);
@@ -205,18 +205,23 @@ struct Table {
 const NEEDED: [&str; 4] = ["start_s", "duration_ms", "kind", "thread"];
 
 struct Row {
-    thread: Option<String>,
+    thread: Option<Rc<str>>,
     is_off: bool,
     /// Start, s, and length, ms; NaN: it is no number. None: one of them is not there.
     times: Option<(f64, f64)>,
 }
 
 impl Row {
-    /// Makes a row of the text of these columns; None where there is none.
-    fn of(mut cell: impl FnMut(&str) -> Option<String>) -> Self {
+    /// Makes a row of the text of these columns; None where there is none. `threads`: the names of those that are known.
+    fn of(threads: &mut HashSet<Rc<str>>, mut cell: impl FnMut(&str) -> Option<String>) -> Read<Self> {
         let mut number = |column: &str| cell(column).map(|text| text.trim().parse().unwrap_or(f64::NAN));
         let times = number("start_s").zip(number("duration_ms"));
-        Self { thread: cell("thread"), is_off: cell("kind").is_some_and(|kind| kind == "off"), times }
+        let thread = cell("thread").map(|name| threads.get(&*name).cloned().unwrap_or_else(|| name.into()));
+        threads.extend(thread.clone());
+        if threads.len() > MAX_THREADS {
+            return Err(because(&format!("of more than {MAX_THREADS} threads")));
+        }
+        Ok(Self { thread, is_off: cell("kind").is_some_and(|kind| kind == "off"), times })
     }
 }
 
@@ -277,7 +282,7 @@ fn read_parquet(file: File) -> Read<Table> {
     let needed = schema.get_fields().iter().filter(|field| NEEDED.contains(&field.name()));
     let projection =
         Type::group_type_builder(schema.name()).with_fields(needed.cloned().collect()).build().map_err(broken)?;
-    let mut rows = Vec::new();
+    let (mut rows, mut threads) = (Vec::new(), HashSet::new());
     for found in reader.get_row_iter(Some(projection)).map_err(broken)? {
         let found = found.map_err(broken)?;
         let is_long = |field: &Field| match field {
@@ -294,7 +299,7 @@ fn read_parquet(file: File) -> Read<Table> {
             Field::Str(text) => Some(text.clone()),
             other => Some(other.to_string()),
         };
-        rows.push(Row::of(|name| text(found.get_column_iter().find(|(column, _)| *column == name)?.1)));
+        rows.push(Row::of(&mut threads, |name| text(found.get_column_iter().find(|(column, _)| *column == name)?.1))?);
         if rows.len() > MAX_ROWS {
             return Err(too_long(MAX_ROWS)); // what the file says of itself need not be true
         }
@@ -309,7 +314,7 @@ fn read_csv(content: &[u8], max_rows: usize) -> Read<Table> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(content);
     let columns: Vec<String> = reader.headers().map_err(no_text)?.iter().map(str::to_owned).collect();
     refuse_lacking(&columns)?;
-    let mut rows = Vec::new();
+    let (mut rows, mut threads) = (Vec::new(), HashSet::new());
     for line in reader.records() {
         let line = line.map_err(no_text)?;
         let (fields, known) = (line.len(), columns.len());
@@ -321,7 +326,9 @@ fn read_csv(content: &[u8], max_rows: usize) -> Read<Table> {
             return Err(too_long(max_rows));
         }
         let place = |name: &str| columns.iter().position(|column| column == name);
-        rows.push(Row::of(|name| line.get(place(name)?).filter(|text| !text.is_empty()).map(str::to_owned)));
+        rows.push(Row::of(&mut threads, |name| {
+            line.get(place(name)?).filter(|text| !text.is_empty()).map(str::to_owned)
+        })?);
     }
     Ok(Table { columns, rows })
 }
@@ -416,6 +423,16 @@ mod tests {
                 Err(_) => assert!(read.unwrap_err().text.contains(start_s), "{row}"),
             }
         }
+    }
+
+    #[test]
+    fn threads_cost_a_small_file_no_more_than_they_cost_us() {
+        let read = read_csv(b"thread,start_s,duration_ms\na,1,1\na,2,1\n", 2).unwrap_or_else(|why| panic!("{why}"));
+        let [Some(one), Some(other)] = [0, 1].map(|row| read.rows[row].thread.clone()) else { panic!("of thread a") };
+        assert!(Rc::ptr_eq(&one, &other), "each row has the name for itself");
+        let names: String = (0..=MAX_THREADS).map(|thread| format!("{thread},1,1\n")).collect();
+        let refused = read_csv(format!("thread,start_s,duration_ms\n{names}").as_bytes(), MAX_ROWS).err();
+        assert_eq!(refused.as_deref(), Some(": cannot be read (of more than 10000 threads)"));
     }
 
     #[test]
