@@ -3,6 +3,7 @@ even if a worker dies. The workers have no kernel: it is sent to them."""
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -172,7 +173,7 @@ def test_a_worker_of_root_writes_nothing_into_a_cache_of_others(
 
 
 def test_without_any_worker_that_can_measure_the_series_ends() -> None:
-    client: Any = SimpleNamespace(nthreads=lambda: {"tls://10.0.0.2:9": 1})
+    client: Any = SimpleNamespace(nthreads=lambda **_: {"tls://10.0.0.2:9": 1})
     with pytest.raises(RunFailed, match=r"^--cluster: worker tls://10.0.0.2:9 cannot measure: why; no other worker"):
         clusters._Workers(client).leave_out(clusters.Unfit("tls://10.0.0.2:9", "why"))
 
@@ -190,6 +191,23 @@ def test_if_the_scheduler_dies_what_was_measured_is_kept_and_the_command_says_wh
         out, said = sweep.stdout.read(), sweep.stderr.read()  # not communicate(), as above
     assert sweep.returncode == 2 and "its scheduler is gone; start it" in said, said
     assert len(Dataset.open(tmp_path / "there").finished()) >= 1 and len(json_lines(out)) < 400
+
+
+@pytest.mark.virtual
+def test_a_scheduler_that_says_nothing_any_more_is_given_up(cluster: Cluster, study: Path, tmp_path: Path) -> None:
+    study.write_text(STUDY.replace("repeat = 4", "repeat = 100"))
+    code = "from brobust import __main__ as m; from brobust.series import cluster as c; c.CONNECT_SECONDS = 1; "
+    code += "c.MAX_SECONDS_WITHOUT_WORKERS = 5.0; m.main()"
+    options = ["--out", "there", "--cluster", cluster.address, "--json"]
+    command = [sys.executable, "-c", code, "sweep", str(study), *options]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        assert sweep.stdout is not None and sweep.stderr is not None
+        sweep.stdout.readline()
+        cluster.scheduler.send_signal(signal.SIGSTOP)
+        has_ended = eventually(lambda: sweep.poll() is not None, WAIT)
+        sweep.kill()
+        said = sweep.stderr.read()
+    assert has_ended and sweep.returncode == 2 and "its scheduler has said nothing; start some" in said, said
 
 
 def test_a_cluster_that_cannot_measure_is_refused_in_one_line(

@@ -79,14 +79,15 @@ def started(function: Callable[..., R], *arguments: Any, **options: Any) -> Futu
     return future
 
 
-def result_of(future: Future[R]) -> R:
-    """Return the result of what another thread does. It is asked for again and again, because a signal does not end
-    each wait of the main thread."""
+def result_of(future: Future[R], seconds: float = float("inf")) -> R:
+    """Return the result of what another thread does, or raise TimeoutError after so long. It is asked for again and
+    again, because a signal does not end each wait of the main thread."""
+    end = time.monotonic() + seconds
     while True:
         try:
             return future.result(timeout=POLL_SECONDS)
         except TimeoutError:
-            if future.done():
+            if future.done() or time.monotonic() >= end:
                 raise
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 CONNECT_SECONDS = 5
+ANSWER_SECONDS = 300.0  # of all workers, which import brobust first; then a scheduler gives up one that is silent
 # A series gives up when the cluster has had no workers, or no scheduler, for this long.
 MAX_SECONDS_WITHOUT_WORKERS = 60.0
 # Runs handed to the cluster for each of its threads: enough that no thread waits for work, few enough that the results
@@ -90,7 +91,12 @@ def connected(address: str) -> Iterator[Client]:
 def _check_workers(client: Client, address: str) -> None:
     ours = _version()
     try:
-        theirs: dict[str, str] = client.run(_version)
+        asked = interrupts.started(client.run, _version)
+        theirs: dict[str, str] = interrupts.result_of(asked, ANSWER_SECONDS)
+    except TimeoutError:
+        raise BadInput(
+            f"--cluster {address}: a worker or its scheduler says nothing for {ANSWER_SECONDS:.0f} s; start it again"
+        ) from None
     except Exception as error:  # a worker without brobust may raise anything
         raise BadInput(f"--cluster {address}: a worker cannot measure: {type(error).__name__}: {error}") from None
     if not theirs:
@@ -254,17 +260,23 @@ class _Workers:
         self._threads = 0
         self._unfit: set[str] = set()
 
+    def _nthreads(self) -> dict[str, int]:
+        """Return how many threads each worker has. TimeoutError: the scheduler is there, and says nothing."""
+        found: dict[str, int] = self._client.nthreads(callback_timeout=CONNECT_SECONDS)
+        return found
+
     def leave_out(self, unfit: Unfit) -> None:
         """Have the scheduler retire a worker, which else would take run after run, since it fails faster than others
         measure; give up if it is the last one."""
         self._unfit.add(unfit.worker)
-        if not set(self._client.nthreads()) - self._unfit:
-            raise RunFailed(
-                f"--cluster: {unfit}; no other worker is left; mend that, start workers, then repeat the command: it "
-                "measures the runs that are missing"
-            )
-        warnings.warn(f"{unfit}; it is retired, and others measure its runs", Remark, stacklevel=2)
-        self._client.retire_workers([unfit.worker])
+        with suppress(TimeoutError):  # whether the scheduler is silent for too long, `threads` finds out
+            if not set(self._nthreads()) - self._unfit:
+                raise RunFailed(
+                    f"--cluster: {unfit}; no other worker is left; mend that, start workers, then repeat the command: "
+                    "it measures the runs that are missing"
+                )
+            warnings.warn(f"{unfit}; it is retired, and others measure its runs", Remark, stacklevel=2)
+            self._client.retire_workers([unfit.worker], callback_timeout=CONNECT_SECONDS)
 
     def threads(self) -> int:
         """Return how many threads all workers have together; give up if there have been none for too long, or if the
@@ -274,12 +286,12 @@ class _Workers:
             self._asked = now
             self._threads = 0
             with suppress(OSError, TimeoutError):
-                self._threads = sum(self._client.nthreads().values())
+                self._threads = sum(self._nthreads().values())
         if self._threads:
             self._seen = now
         elif now - self._seen > MAX_SECONDS_WITHOUT_WORKERS:
             raise RunFailed(
-                f"--cluster: there has been no worker for {MAX_SECONDS_WITHOUT_WORKERS:.0f} s; start some, then "
-                "repeat the command: it measures the runs that are missing"
+                f"--cluster: there has been no worker for {MAX_SECONDS_WITHOUT_WORKERS:.0f} s, or its scheduler has "
+                "said nothing; start some, then repeat the command: it measures the runs that are missing"
             )
         return self._threads
