@@ -150,6 +150,42 @@ def test_a_small_file_with_a_long_text_in_each_row_is_refused(tmp_path: Path) ->
         recorded.read(file)
 
 
+def test_a_recording_of_more_vcpus_than_a_vm_has_is_refused_at_once(tmp_path: Path) -> None:
+    """A table was made for each of them, from all rows: 200,000 took longer than anybody waits."""
+    file = tmp_path / "many.parquet"
+    vcpus = pl.int_range(200_000, eager=True).alias("vcpu")
+    pl.select(vcpus, start_s=pl.lit(1.0), duration_ms=pl.lit(1.0)).write_parquet(file)
+    with pytest.raises(BadInput, match="holds 200000 vCPUs; give a recording of at most 4096"):
+        recordings.offtimes(str(file))
+
+
+SWEEP = {"sweep": 1, "interval_s": 1.0, "time_unix_s": 1e9, "host": {}, "flows": []}
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "words"),
+    [
+        ([{**SWEEP, "interval_s": 10**400}], "line 1 is no sweep"),
+        ([{**SWEEP, "time_unix_s": 1e15}], "line 1 is no sweep"),  # no calendar has that year
+        ([{**SWEEP, "sweep": None}], "two sweeps of one number, or one without"),
+        ([SWEEP] * 2, "two sweeps of one number, or one without"),  # each flow would be drawn in each of them
+    ],
+)
+def test_numbers_that_no_sweep_has_are_refused(tmp_path: Path, sweeps: list[dict[str, Any]], words: str) -> None:
+    file = tmp_path / "sweeps.jsonl"
+    file.write_text("".join(json.dumps(sweep) + "\n" for sweep in sweeps))
+    with pytest.raises(BadInput, match=words):
+        recorded.read(file)
+
+
+def test_a_recording_of_threads_from_a_year_that_no_calendar_has_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "threads.parquet"
+    row = {"thread": 1, "vcpu": 0, "kind": "off", "start_s": 0.0, "duration_ms": 1.0}
+    pl.DataFrame([row]).write_parquet(file, metadata={"begin_unix_s": "1e15"})
+    with pytest.raises(BadInput, match="is damaged"):
+        recorded.read(file)
+
+
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no dataset"):
         recordings.offtimes(str(tmp_path))
@@ -161,7 +197,10 @@ def test_a_long_recording_of_sockets_is_not_kept_as_objects(tmp_path: Path) -> N
     names = {"netns": "", "cc": "bbr", "cause": "network-limited", "interface": 0, **values}
     flows = [{"local": f"192.0.2.1:{at}", "remote": f"198.51.100.1:{at}", **names} for at in range(2000)]
     sweep = {"sweep": 1, "sockets": 2000, "interval_s": 1.0, "time_unix_s": 1e9, "host": {}, "flows": flows}
-    content = (json.dumps(sweep) + "\n").encode() * 50 + b'{"sweep": 51, '
+    line = json.dumps(sweep) + "\n"
+    content = (
+        "".join(line.replace('"sweep": 1', f'"sweep": {at}', 1) for at in range(1, 51)).encode() + b'{"sweep": 51, '
+    )
     tracemalloc.start()
     try:
         found = recorded._sweeps(tmp_path / "sweeps.jsonl", content)

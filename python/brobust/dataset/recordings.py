@@ -3,7 +3,6 @@
 
 import io
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ _VALUES = (
 )  # fmt: skip
 _FLOW = {**dict.fromkeys(_NAMES, pl.String), "interface": pl.Int64, **dict.fromkeys(_VALUES, pl.Float64)}
 _OF_FLOWS = {"sweep": pl.Int64, **_FLOW, "time_s": pl.Float64}
+_MAX_UNIX_S = 1e11  # the year 5138: calendars end in 9999
 _FLOWS_OF_A_TABLE = 20_000  # so many are kept as objects of Python until they become rows
 SOCKET = ("netns", "interface", "local", "remote")
 """The columns of `flows` that say which socket it is."""
@@ -106,7 +106,7 @@ def threads(file: Path, content: bytes) -> Threads:
         # No others: a small file may hold thousands, each of as many equal rows.
         table = pl.read_parquet(io.BytesIO(content), columns=list(_INTERVALS), n_rows=files.MAX_RECORDING_ROWS + 1)
         intervals = table.select(pl.col(name).cast(kind) for name, kind in _INTERVALS.items())
-        begin_unix_s = None if begin is None else _number(float(begin))
+        begin_unix_s = None if begin is None else _number(float(begin), _MAX_UNIX_S)
     except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         _refuse(file, "is damaged")
     if intervals.height > files.MAX_RECORDING_ROWS:
@@ -136,7 +136,7 @@ def _sweeps(file: Path, content: bytes) -> Sweeps:
             sweep = json.loads(line)
             intervals.append(_number(sweep["interval_s"]))
             if number == 0:
-                begin_unix_s = _number(sweep["time_unix_s"]) - intervals[0]
+                begin_unix_s = _number(sweep["time_unix_s"], _MAX_UNIX_S) - intervals[0]
             for table, row in ((_SWEEP, sweep), (_HOST, sweep["host"])):
                 for name in table:
                     of_sweeps[name].append(row.get(name))
@@ -155,6 +155,8 @@ def _sweeps(file: Path, content: bytes) -> Sweeps:
     if times[-1] > files.MAX_RECORDING_S:
         _refuse(file, f"holds sweeps over more than {files.MAX_RECORDING_S:g} s")
     sweeps = _table(file, of_sweeps, {**_SWEEP, **_HOST})
+    if sweeps["sweep"].null_count() or sweeps["sweep"].is_duplicated().any():  # each flow would be of all of these
+        _refuse(file, "holds two sweeps of one number, or one without")
     sweeps = sweeps.with_columns(time_s=pl.Series(times), interval_s=pl.Series(intervals))
     flows = pl.concat([*tables, _table(file, of_flows, _OF_FLOWS)])
     known = pl.all_horizontal(pl.col(*SOCKET, "cc", "cause").is_not_null())
@@ -175,8 +177,8 @@ def _table(file: Path, columns: dict[str, list[Any]], schema: dict[str, Any]) ->
     return table
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, most: float = files.MAX_RECORDING_S) -> float:
     """Return a time that is one. ValueError or TypeError: it is none."""
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value <= most:  # so that an integer of a thousand digits is none, either
         raise ValueError(value)
     return float(value)
