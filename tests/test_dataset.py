@@ -471,6 +471,14 @@ def test_files_with_other_columns_are_left_out_and_named(dataset: Dataset) -> No
     assert not any("\n" in str(one.message) for one in said)
 
 
+def test_a_file_with_a_larger_number_than_a_column_holds_is_left_out_and_does_not_count(dataset: Dataset) -> None:
+    dataset.append("a-0", _measured("a-0"))
+    (dataset.directory / "runs" / parts.name(1, 10**20)).write_bytes(b"")
+    dataset.append("b-0", _measured("b-0"))  # its number was to be one more
+    with pytest.warns(UnreadableFile, match="it has no name of brobust"):
+        assert set(dataset.runs()["run"]) == {"a-0", "b-0"}
+
+
 @pytest.mark.parametrize(("backend", "said"), [("virtual", (None, "off", 1)), ("vm", ("spin", None, 1))])
 def test_a_file_of_0_2_0_says_of_later_columns_what_their_fields_say_by_default(
     dataset: Dataset, backend: str, said: tuple[Any, ...]
@@ -732,11 +740,23 @@ def test_what_iperf3_prints_at_both_ends_is_of_each_flow_in_our_units() -> None:
         ("", "iperf3 at the sender left no result"),
         ("hello", "iperf3 at the sender did not print JSON: 'hello'"),
         ('{"error": "unable to connect"}', "iperf3 at the sender: unable to connect"),
+        ("[1]", "iperf3 at the sender did not print JSON"),
+        ("[" * 100_000, "iperf3 at the sender did not print JSON"),
+        ("{}", "iperf3 printed a result of another form .KeyError: 'end'"),
+        ('{"end": {"streams": []}, "start": {"connected": 7}}', "of another form .TypeError"),
     ],
 )
 def test_what_iperf3_prints_in_place_of_a_result_is_why_the_run_failed(printed: str, why: str) -> None:
     with pytest.raises(RunFailed, match=why):
         iperf3.flows(printed, "{}")
+
+
+@pytest.mark.parametrize("value", [None, "many", math.nan, 10**30])
+def test_a_number_of_iperf3_that_no_column_can_have_fails_the_run(value: object) -> None:
+    sent = {"start": {"connected": [{"local_port": 5001}]}, "intervals": [], "end": {"streams": [{"sender": {}}]}}
+    received = {"intervals": [], "end": {"streams": [{"receiver": {"bits_per_second": value}}]}}
+    with pytest.raises(RunFailed, match="is no number"):
+        iperf3.flows(json.dumps(sent), json.dumps(received))
 
 
 def test_tables_of_the_controller_are_joined_and_what_is_missing_is_null() -> None:

@@ -4,6 +4,7 @@ Throughput is counted at the receiver. Retransmits and RTT are the sender's.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,25 +33,37 @@ class FlowResult:
 def flows(printed_by_sender: str, printed_by_receiver: str) -> list[FlowResult]:
     """Return the flows of a client and its server, from what iperf3 printed at both ends."""
     sent, received = report(printed_by_sender, "sender"), report(printed_by_receiver, "receiver")
+    try:
+        return list(_flows(sent, received))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise RunFailed(f"iperf3 printed a result of another form ({type(error).__name__}: {error})") from None
+
+
+def _flows(sent: dict[str, Any], received: dict[str, Any]) -> Iterator[FlowResult]:
     # Both ends list their streams in the order in which they were connected.
-    flows = []
     sender_streams = sent["end"]["streams"]
     ports = [connection["local_port"] for connection in sent["start"]["connected"]]
     for number, stream in enumerate(received["end"]["streams"]):
         intervals = [interval["streams"][number] for interval in received["intervals"]]
-        srtts = [interval["streams"][number].get("rtt", 0) / 1000 for interval in sent["intervals"]]
+        srtts = [_number(interval["streams"][number].get("rtt", 0)) / 1000 for interval in sent["intervals"]]
         srtts = sorted(rtt for rtt in srtts if rtt > 0)
-        flows.append(
-            FlowResult(
-                throughput_mbps=stream["receiver"]["bits_per_second"] / 1e6,
-                retransmits=sender_streams[number]["sender"].get("retransmits"),
-                rtt_mean_ms=sender_streams[number]["sender"].get("mean_rtt", 0) / 1000 or None,
-                rtt_p99_ms=srtts[min(len(srtts) - 1, int(0.99 * len(srtts)))] if srtts else None,
-                local_port=ports[number],
-                over_time=[(i["end"], i["bits_per_second"] / 1e6) for i in intervals],
-            )
+        of_sender = sender_streams[number]["sender"]
+        retransmits = of_sender.get("retransmits")
+        yield FlowResult(
+            throughput_mbps=_number(stream["receiver"]["bits_per_second"]) / 1e6,
+            retransmits=None if retransmits is None else int(_number(retransmits)),
+            rtt_mean_ms=_number(of_sender.get("mean_rtt", 0)) / 1000 or None,
+            rtt_p99_ms=srtts[min(len(srtts) - 1, int(0.99 * len(srtts)))] if srtts else None,
+            local_port=ports[number],
+            over_time=[(_number(i["end"]), _number(i["bits_per_second"]) / 1e6) for i in intervals],
         )
-    return flows
+
+
+def _number(value: Any) -> float:
+    """Return a number that a column can have. TypeError: it is none."""
+    if isinstance(value, (int, float)) and abs(value) < 2**63:  # false of NaN, too
+        return value
+    raise TypeError(f"{str(value)[:40]!r} is no number")
 
 
 def report(text: str, end: str) -> dict[str, Any]:
@@ -59,8 +72,10 @@ def report(text: str, end: str) -> dict[str, Any]:
         raise RunFailed(f"iperf3 at the {end} left no result")
     try:
         report: dict[str, Any] = json.loads(text)
-    except ValueError:
-        raise RunFailed(f"iperf3 at the {end} did not print JSON: {text[:120]!r}") from None
+    except (ValueError, RecursionError):
+        report = None  # type: ignore[assignment]
+    if not isinstance(report, dict):
+        raise RunFailed(f"iperf3 at the {end} did not print JSON: {text[:120]!r}")
     if "error" in report:
         raise RunFailed(f"iperf3 at the {end}: {report['error']}")
     return report

@@ -36,7 +36,7 @@ TIMES_AS_LARGE = 4
 """A file is merged with the newer ones unless it is so many times as large as they are together. So no row is written
 again and again, and few files are left."""
 
-_NAME = re.compile(r"part-([0-9]{7,})-([0-9]{7,})\.parquet")
+_NAME = re.compile(r"part-([0-9]{7,18})-([0-9]{7,18})\.parquet")  # more digits are no integer of a column
 _OTHER_NAME = "it has no name of brobust 0.2.0 or later"
 _TRIES = 10
 _BYTES_OF_VALUE = 8  # in memory, of a number or of what stands for a short text
