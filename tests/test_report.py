@@ -404,6 +404,21 @@ def test_as_many_panels_as_fit_are_drawn_and_more_are_refused(runs: pl.DataFrame
         ThroughputFigure(pl.concat(each), x="share")
 
 
+def test_many_undisturbed_runs_are_not_repeated_for_more_schedules_than_fit(
+    runs: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """6,000 runs took 8 GB: half of them undisturbed, and each of the others with a timeslice of its own."""
+    monkeypatch.setattr("brobust.report.plot.undisturbed_with_every_schedule", None)
+    contended = runs.filter((pl.col("share") < 1) & (pl.col("share") == pl.col("share").min()))
+    each = [contended.with_columns(timeslice_ms=pl.lit(n + 0.5), run=pl.col("run") + f"-{n}") for n in range(13)]
+    with pytest.raises(BadInput, match=r"varies along .*timeslice_ms.*: 13 panels, and 12 fit"):
+        ThroughputFigure(pl.concat([runs.filter(pl.col("share") == 1), *each]), x="share")
+
+
+def test_a_version_of_ip_that_there_is_not_has_no_utilization(runs: pl.DataFrame) -> None:
+    assert summary.runs(runs.with_columns(ip_version=pl.lit(5, pl.Int64)))["utilization"].null_count() > 0
+
+
 def test_a_bar_goes_from_the_least_of_three_runs_to_the_greatest_and_begins_above_0(runs: pl.DataFrame) -> None:
     (axes,) = ThroughputFigure(runs.filter(pl.col("cc") == "bbr")).figure().axes
     (bars,) = axes.collections

@@ -92,7 +92,7 @@ def runs(table: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             utilization=pl.col("throughput_mbps")
             / pl.min_horizontal("bandwidth_mbps", "second_bandwidth_mbps")
-            / pl.col("ip_version").replace_strict(CEILINGS),
+            / pl.col("ip_version").replace_strict(CEILINGS, default=None),
             buffer_bdp=(pl.col("buffer_bytes") / (pl.col("bandwidth_mbps") * pl.col("rtt_ms") * 125)).round(2),
         )
     )  # fmt: skip

@@ -120,22 +120,28 @@ class ThroughputFigure:
         if schedule:
             same = ["cc", *(axis for axis in self._panel_axes if axis not in schedule)]
             is_undisturbed = (pl.col("share") == 1) & pl.col("replay").is_null()
+            self._panels_of(measured.filter(is_undisturbed.not_()))  # before every run is repeated for each of them
             measured = undisturbed_with_every_schedule(measured, is_undisturbed, same, schedule)
         self._runs = measured.filter(pl.col(self.x).is_not_null())  # an undisturbed run has no timeslice
         if self._runs.is_empty():
             raise BadInput(f"--x {self.x}: no run of the dataset has a value there; {choices}")
-        self._panels: list[tuple[Any, ...]] = [()]
-        if self._panel_axes:
-            self._panels = self._runs.select(self._panel_axes).unique().sort(in_order(self._panel_axes)).rows()
-        if len(self._panels) > MAX_PANELS:
-            raise BadInput(
-                f"the dataset varies along {', '.join(self._panel_axes)}: {len(self._panels)} panels, and {MAX_PANELS} "
-                "fit; choose another --x or plot a smaller dataset"
-            )
+        self._panels = self._panels_of(measured)
         # A dataset may be a stranger's: a terminal would act on escape sequences in its names, and no font has them.
         self._runs = self._runs.with_columns(pl.col("cc").map_elements(printable, return_dtype=pl.String))
         self.controls = sorted(self._runs["cc"].unique(), key=control_order)
         self._caption = caption(runs, cells, stat, fields)
+
+    def _panels_of(self, runs: pl.DataFrame) -> list[tuple[Any, ...]]:
+        """Return the panels that these runs need, in order; refuse more than fit."""
+        if not self._panel_axes:
+            return [()]
+        panels = runs.filter(pl.col(self.x).is_not_null()).select(self._panel_axes).unique()
+        if panels.height > MAX_PANELS:
+            raise BadInput(
+                f"the dataset varies along {', '.join(self._panel_axes)}: {panels.height} panels, and {MAX_PANELS} "
+                "fit; choose another --x or plot a smaller dataset"
+            )
+        return panels.sort(in_order(self._panel_axes)).rows()
 
     @property
     def panels(self) -> int:
@@ -487,8 +493,8 @@ def caption(
 ) -> str:
     """Return what a figure must say to be read alone: conditions, n, what the medians and their intervals are drawn as,
     backend and kernel. `fields`: what tells cells apart besides the axes."""
-    durations = sorted(set(runs["duration_s"].to_list()))
-    seconds = "-".join(f"{one:g}" for one in dict.fromkeys([durations[0], durations[-1]]))
+    durations = runs["duration_s"].drop_nulls().unique().sort()  # a stranger's dataset may lack any of these values
+    seconds = "-".join(f"{one:g}" for one in dict.fromkeys([*durations.head(1), *durations.tail(1)]))
     fixed = []
     # BDPs have two decimals, which say too little of small buffers.
     buffer = "buffer_bytes" if set(measured["buffer_bdp"]) == {0.0} else "buffer_bdp"
@@ -513,11 +519,13 @@ def caption(
     n = f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{runs_of_a_cell(measured, cell)}"
     accelerators = "/".join(sorted(str(a).upper() for a in runs["accelerator"].unique().drop_nulls()))
     unfaithful = measured.filter(pl.col("outcome") == "unfaithful").height
-    where = f"Backend {'/'.join(sorted(runs['backend'].unique()))}" + (f" ({accelerators})" if accelerators else "")
+    where = f"Backend {'/'.join(sorted(runs['backend'].unique().drop_nulls()))}" + (
+        f" ({accelerators})" if accelerators else ""
+    )
     points = f"Points: standard deviation over {n} runs"
     if stat == "median":
         points = _of_medians(n, measured.group_by(cell).len()["len"].to_list(), *drawn_as)
-    conditions = "; ".join(filter(None, [", ".join(fixed), f"{seconds} s per run"]))
+    conditions = "; ".join(filter(None, [", ".join(fixed), seconds and f"{seconds} s per run"]))
     return f"{conditions}. {points}. {where}, {summary.kernels(runs)}" + (
         f"; {units.show_count(unfaithful, 'run')} unfaithful." if unfaithful else "."
     )
