@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import shutil
 import signal
@@ -29,7 +30,7 @@ from brobust.analysis import departures
 from brobust.analysis.explain import Collapse, Explanation, Missed, _causes, _rounds, bandwidths, speed
 from brobust.api import Result
 from brobust.cli import main
-from brobust.dataset import Dataset, Measured, OneRun, captures, find, recordings
+from brobust.dataset import TABLES, Dataset, Measured, OneRun, captures, columns, find, recordings
 from brobust.errors import BadInput
 from brobust.explore.answers import Answers
 from brobust.report import capture, explanation, over_time, trace
@@ -361,10 +362,41 @@ def test_a_recording_that_exists_is_not_overwritten(recorded: Path) -> None:
 
 def _dataset(directory: Path, runs: list[str]) -> Dataset:
     dataset = Dataset.create(directory, Grid.from_flags({"kernel": "virtual-6.12"}), {})
+    plain = Run(scenario({"kernel": "virtual-6.12", "flows": [{"cc": "bbr"}], "contention": {"share": 0.5}}), repeat=0)
     for run in runs:
-        row = {"run": run, "flow": 0, "cc": "bbr", "share": 0.5, "outcome": "ok"}
-        dataset.append(run, Measured([row]))
+        dataset.append(run, Measured([{**row, "run": run} for row in made_up.rows(plain)]))
     return dataset
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "column"),
+    [
+        ("runs", {"bandwidth_mbps": 1e-9}, "bandwidth_mbps"),
+        ("runs", {"duration_s": None}, "duration_s"),
+        ("runs", {"buffer_bytes": -(2**63)}, "buffer_bytes"),
+        ("runs", {"ip_version": 0}, "ip_version"),
+        ("runs", {"flow": [0, 0]}, "flow"),
+        ("throughput", {"time_s": math.nan, "flow": 0, "throughput_mbps": 1.0}, "time_s"),
+        ("offtimes", {"start_s": math.inf, "duration_ms": 1.0, "sender": 1, "kind": "off"}, "start_s"),
+        ("samples", {"time_s": None, "flow": 0}, "time_s"),
+    ],
+)
+def test_a_run_with_numbers_that_none_can_have_is_refused_by_their_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, changes: dict[str, Any], column: str
+) -> None:
+    """Of a stranger's dataset they were mistakes in brobust: a division by 0, or a year that no calendar has."""
+    dataset = _dataset(tmp_path / "one", ["abc-0"])
+    file = tmp_path / "one" / table / "part-0000001-0000001.parquet"
+    file.parent.mkdir(exist_ok=True)
+    rows = dataset.runs() if table == "runs" else columns.frame([{"run": "abc-0"}], TABLES[table])
+    changed = [pl.Series(name, value, dtype=rows.schema[name]) if isinstance(value, list) else
+               pl.lit(value, dtype=rows.schema[name]).alias(name) for name, value in changes.items()]  # fmt: skip
+    rows = pl.concat([rows] * 2) if column == "flow" else rows
+    rows.with_columns(*changed, part=pl.lit(1, dtype=pl.Int64)).write_parquet(file)
+    refusal = refused(capsys, "trace", str(dataset.directory), "-o", str(tmp_path / "no.perfetto-trace"))
+    assert (
+        f"run abc-0: its table {table} of {dataset.directory} has an impossible {column}; measure it again" in refusal
+    )
 
 
 def test_a_run_is_named_by_the_beginning_of_its_id_or_is_the_only_one(tmp_path: Path) -> None:
@@ -1314,6 +1346,13 @@ def test_a_run_whose_scenario_is_of_another_version_is_explained_without_tries(
     scenario.write_text(f"gone = 1\n{scenario.read_text()}")
     found = json.loads(brobust("explain", "data", "--json").stdout)
     assert found["signs"]["cpu"] and "is of another version" in found["not_tried"]
+
+
+@pytest.mark.virtual
+def test_packets_without_samples_are_explained(lossy: Result) -> None:
+    """The file with the samples may be damaged, and is then left out."""
+    run = Result(lossy.run, dataclasses.replace(lossy._measured, samples=[]))
+    assert "Mbit/s" in run.explain(tries=False)
 
 
 STRANGERS = {"sender": "sh -c 'touch /tmp/here'", "receiver": "sleep 1"}

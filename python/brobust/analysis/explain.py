@@ -333,7 +333,8 @@ class _Facts:
         its CPU; where packets were not recorded with every ACK, of the samples. None: it is not known."""
         known = self.samples.drop_nulls(["inflight_packets", "cwnd_packets"])
         begin_s, end_s = self.half_s, self.end_s
-        if self.row["samples_ms"] != 0 or self.data.is_empty() or self.is_of_udp or known["connection"].n_unique() > 1:
+        of_acks = self.row["samples_ms"] == 0 and not known.is_empty() and known["connection"].n_unique() == 1
+        if not of_acks or self.data.is_empty() or self.is_of_udp:
             full = pl.col("inflight_packets") >= NEARLY * pl.col("cwnd_packets")
             found = known.filter(pl.col("time_s").is_between(begin_s, end_s)).select(full.mean()).item()
             return None if found is None else float(found)

@@ -57,7 +57,14 @@ class OneRun(OfRun):
         return f"<brobust run {self.id} of {self._dataset.directory}>"
 
     def table(self, name: str) -> pl.DataFrame:
-        return self._dataset.table(name, [self.id])
+        """Return the rows; refuse what no brobust has measured: a dataset may be a stranger's."""
+        rows = self._dataset.table(name, [self.id])
+        if (column := _impossible(name, rows)) is not None:
+            raise BadInput(
+                f"run {self.id}: its table {name} of {self._dataset.directory} has an impossible {column}; "
+                "measure it again, or take another copy of the dataset"
+            )
+        return rows
 
     @property
     def pcap(self) -> bytes | None:
@@ -72,6 +79,33 @@ class OneRun(OfRun):
         except BadInput:
             return None
         return next((run for run in runs if run.id == self.id), None)
+
+
+# Columns of a run's tables that always have a value, and between which numbers.
+_KNOWN = {
+    "runs": "flow cc flows start_s pattern sender share traffic backend bandwidth_mbps rtt_ms duration_s outcome",
+    "throughput": "flow time_s throughput_mbps", "samples": "flow time_s", "offtimes": "sender kind duration_ms",
+    "packets": "time_s flow direction seq ack payload_bytes frame_bytes dropped",
+    "calls": "node process thread name call start_s duration_ms result",
+}  # fmt: skip
+_BETWEEN = {"bandwidth_mbps": (1e-3, 1e6), "duration_s": (1e-3, 1e5), "share": (1e-6, 1), "ip_version": (4, 6)}
+
+
+def _range_of(column: str) -> tuple[float, float]:
+    """Return between which values a column of numbers is: a time becomes ns, and others are added to."""
+    return (-files.MAX_RECORDING_S, files.MAX_RECORDING_S) if column.endswith("_s") else (-(2.0**62), 2.0**62)
+
+
+def _impossible(name: str, rows: pl.DataFrame) -> str | None:
+    """Return a column of a run's table of this name that has a value which none can have, or lacks one; None: none."""
+    for column, values in zip(rows.columns, rows, strict=True):
+        if column in _KNOWN.get(name, "").split() and values.null_count():
+            return column
+        if values.dtype.is_numeric() and not values.is_between(*_BETWEEN.get(column, _range_of(column))).all():
+            return column
+    if name == "runs" and not rows["flow"].is_unique().all():
+        return "flow"
+    return None
 
 
 def find(dataset: Dataset, beginning: str | None) -> OneRun:
