@@ -339,7 +339,6 @@ mod tests {
     use brobust_host::Owner;
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::time::{Duration, Instant};
 
     const MS: u64 = 1_000_000;
 
@@ -395,17 +394,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_table_of_very_many_threads_is_refused_at_once() {
-        let scratch = tempfile::tempdir().expect("made");
-        let file = scratch.path().join("many.csv");
-        let rows: String = (0..200_000).map(|thread| format!("{thread},1,2\n")).collect();
-        fs::write(&file, format!("thread,start_s,duration_ms\n{rows}")).expect("written");
-        let began = Instant::now();
-        assert!(offtimes(&file.display().to_string()).unwrap_err().text.contains("holds 200000 threads; give"));
-        assert!(began.elapsed() < Duration::from_secs(20)); // it took minutes
     }
 
     #[test]
