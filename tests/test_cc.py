@@ -62,6 +62,18 @@ one, other = socket.create_connection(listener.getsockname()), listener.accept()
 print(other.getsockopt(socket.IPPROTO_TCP, 13, 16).rstrip(b"\\0").decode())
 """
 
+# Makes the control the default of its namespace whenever there is one.
+TAKING_IT = f"""
+import os
+default = os.open("{DEFAULT}", os.O_WRONLY)
+print("begun", flush=True)
+while True:
+    try:
+        os.pwrite(default, b"{NAME}", 0)
+    except OSError:
+        pass
+"""
+
 
 def _why_not() -> str:
     if os.geteuid() != 0:
@@ -271,6 +283,16 @@ def test_a_trial_may_have_an_end(places: list[Path]) -> None:
     ended = _brobust("cc", "load", NAME, "--for", "0.2s", *_default_of(places))
     assert ended.returncode == 0 and f"unloaded {NAME}" in ended.stdout
     _check_as_before(places)
+
+
+@needs_kernel
+def test_a_namespace_that_takes_it_again_while_it_is_unloaded_does_not_keep_it(places: list[Path]) -> None:
+    # As a user can who has made the namespace.
+    with killed_at_end(_inside(places[1], TAKING_IT), stdout=subprocess.PIPE) as taking:
+        assert taking.stdout is not None and taking.stdout.readline()
+        for _ in range(5):  # it comes in between in every second one
+            assert _brobust("cc", "load", NAME, "--for", "0.3s", *_default_of(places)).returncode == 0
+            _check_as_before(places)
 
 
 @needs_kernel

@@ -199,6 +199,8 @@ fn undo(journals: &Journals, name: &str) -> Result<()> {
     if ccload::loaded().iter().any(|known| known == name) {
         unloaded.map_err(refused)?;
     }
+    // Whoever has made a namespace may have taken it there again meanwhile; now nobody can any more.
+    restore_defaults(journals, name)?;
     // Killed before anything was pinned there, a command leaves it empty, and only an empty one goes.
     let _ = ccload::pin_path(name).parent().map(fs::remove_dir);
     journals.remove(name)
