@@ -419,6 +419,17 @@ def test_a_version_of_ip_that_there_is_not_has_no_utilization(runs: pl.DataFrame
     assert summary.runs(runs.with_columns(ip_version=pl.lit(5, pl.Int64)))["utilization"].null_count() > 0
 
 
+def test_a_caption_is_made_of_runs_that_lack_length_and_backend(runs: pl.DataFrame) -> None:
+    nothing = [pl.lit(None, dtype=runs.schema[name]).alias(name) for name in ("duration_s", "backend")]
+    said = ThroughputFigure(runs.with_columns(nothing))._caption
+    assert "per run" not in said and "None" not in said
+
+
+def test_a_panel_of_runs_without_a_buffer_has_a_title(runs: pl.DataFrame) -> None:
+    none = runs.with_columns(buffer_bytes=pl.lit(None, pl.Int64), run=pl.col("run") + "-n")
+    assert ThroughputFigure(pl.concat([runs, none]), x="share").figure().axes
+
+
 def test_a_bar_goes_from_the_least_of_three_runs_to_the_greatest_and_begins_above_0(runs: pl.DataFrame) -> None:
     (axes,) = ThroughputFigure(runs.filter(pl.col("cc") == "bbr")).figure().axes
     (bars,) = axes.collections

@@ -147,7 +147,11 @@ def cell_phrase(runs: pl.DataFrame, axes: Sequence[str], values: Sequence[object
     # BDPs have two decimals, which small buffers may have in common.
     are_apart = runs["buffer_bdp"].n_unique() >= runs["buffer_bytes"].n_unique()
     for axis, value in zip(axes, values, strict=True):
-        bdp = runs.filter(pl.col(axis) == value)["buffer_bdp"].unique().to_list() if axis == "buffer_bytes" else [None]
+        bdp = (
+            runs.filter(pl.col(axis).eq_missing(value))["buffer_bdp"].unique().to_list()
+            if axis == "buffer_bytes"
+            else [None]
+        )
         several = len(bdp) > 1 or bdp[0] is None or not are_apart
         phrases.append(axis_phrase(axis, value) if several else axis_phrase("buffer_bdp", bdp[0]))
     told = [phrase for phrase in phrases if phrase != "-"]

@@ -83,12 +83,14 @@ class OneRun(OfRun):
 
 # Columns of a run's tables that always have a value, and between which numbers.
 _KNOWN = {
-    "runs": "flow cc flows start_s pattern sender share traffic backend bandwidth_mbps rtt_ms duration_s outcome",
+    "runs": "flow cc flows start_s pattern sender share traffic backend bandwidth_mbps rtt_ms duration_s outcome "
+    "ip_version buffer_bytes loss cross_load throughput_mbps",
     "throughput": "flow time_s throughput_mbps", "samples": "flow time_s", "offtimes": "sender kind duration_ms",
     "packets": "time_s flow direction seq ack payload_bytes frame_bytes dropped",
     "calls": "node process thread name call start_s duration_ms result",
 }  # fmt: skip
-_BETWEEN = {"bandwidth_mbps": (1e-3, 1e6), "duration_s": (1e-3, 1e5), "share": (1e-6, 1), "ip_version": (4, 6)}
+_BETWEEN = {"bandwidth_mbps": (1e-3, 1e6), "duration_s": (1e-3, 1e5), "share": (1e-6, 1), "ip_version": (4, 6),
+            "time_s": (0, files.MAX_RECORDING_S)}  # fmt: skip
 
 
 def _range_of(column: str) -> tuple[float, float]:
@@ -105,7 +107,14 @@ def _impossible(name: str, rows: pl.DataFrame) -> str | None:
             return column
     if name == "runs" and not rows["flow"].is_unique().all():
         return "flow"
+    if name == "runs" and not rows.select(pl.col("start_s").is_between(0, _end(), closed="left").all()).item():
+        return "start_s"
     return None
+
+
+def _end() -> pl.Expr:
+    """When a flow ends, seconds after the run's start."""
+    return pl.min_horizontal("duration_s", "stop_s")
 
 
 def find(dataset: Dataset, beginning: str | None) -> OneRun:
