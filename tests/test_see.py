@@ -1360,6 +1360,13 @@ def test_packets_without_samples_are_explained(lossy: Result) -> None:
     assert "Mbit/s" in run.explain(tries=False)
 
 
+@pytest.mark.virtual
+def test_a_pacing_that_there_is_not_is_refused(lossy: Result) -> None:
+    rows = [{**row, "pacing": "other"} for row in lossy._measured.runs]
+    with pytest.raises(BadInput, match="pacing: 'other' is not one of"):
+        Result(lossy.run, dataclasses.replace(lossy._measured, runs=rows)).explain(tries=False)
+
+
 STRANGERS = {"sender": "sh -c 'touch /tmp/here'", "receiver": "sleep 1"}
 
 

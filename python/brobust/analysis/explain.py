@@ -19,6 +19,7 @@ from brobust import quic, units
 from brobust.analysis import departures, oracle, summary
 from brobust.analysis.cells import FULL
 from brobust.dataset import OfRun, captures
+from brobust.errors import BadInput
 from brobust.scenario.specs import Pacing
 
 # A run without a cause must carry so many times as much as the run itself: single runs of one cell may differ by less.
@@ -379,7 +380,10 @@ class _Facts:
         if not found:
             return None
         late_ms = sum(one.late_s for one in found) / len(found) * 1e3
-        pacing = Pacing.parse(self.row["pacing"] or "kernel")
+        try:
+            pacing = Pacing.parse(self.row["pacing"] or "kernel")
+        except ValueError as error:  # of a stranger, or of another version
+            raise BadInput(f"run {self.row['run']}: pacing: {error}") from None
         of_gap = 0.5 if pacing.name in ("kernel", "kept") else 0.0  # the other rules make up for nothing
         made_up_ms = sum(min(one.late_s, one.gap_s * of_gap + pacing.lag / 1e9) for one in found) / len(found) * 1e3
         first = found[0]
