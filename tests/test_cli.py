@@ -23,7 +23,7 @@ import made_up
 from brobust import SCHEMA_VERSION, backends, cli, process_limits
 from brobust.api import Result
 from brobust.backends import memory
-from brobust.cli import COMMANDS, app, cc, kernel, main, measuring, output, run
+from brobust.cli import COMMANDS, app, cc, docs, kernel, main, measuring, output, run
 from brobust.cli.explore import explore
 from brobust.cli.lazy import HostCommand, Later, first_paragraph
 from brobust.dataset import Dataset, Measured, failed, recordings
@@ -362,7 +362,15 @@ def test_standard_output_that_cannot_be_written_is_one_line(arguments: list[str]
     assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_every_page_of_the_documentation_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def without_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `brobust docs` look at the Markdown, also where `make docs` has built the site (tests/test_site.py)."""
+    monkeypatch.setattr(docs, "SITE", tmp_path / "none")
+
+
+def test_every_page_of_the_documentation_can_be_asked_for(
+    without_site: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     for page in ("index", "tutorial", "reproduction", "reproduction/2brobust"):
         with pytest.raises(SystemExit) as ended:
             main(["docs", page])
@@ -371,7 +379,7 @@ def test_every_page_of_the_documentation_can_be_asked_for(capsys: pytest.Capture
         assert file.is_file() and (page == "index" or file.with_suffix("").as_posix().endswith(f"/{page}"))
 
 
-def test_a_claim_opens_at_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_claim_opens_at_its_verdict(without_site: None, capsys: pytest.CaptureFixture[str]) -> None:
     for claim in ("R8", "b10", "P2", "M9", "S8", "Q1", "F26", "S1-VM", "pacer-P1"):
         with pytest.raises(SystemExit) as ended:
             main(["docs", claim])

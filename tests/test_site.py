@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from brobust.cli import docs
 from browser import CHROMIUM, Browser
 from conftest import Brobust
 
@@ -41,6 +42,25 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_that_the_readme_lists_is_in_the_site(site: Path, build: ModuleType) -> None:
     listed = {build.name_in_site(page) for _, pages in build.groups() for _, page in pages}
     assert {f"{page.stem}.md" for page in site.glob("*.html")} == {*listed, *build.REFERENCE, "index.md", "404.md"}
+
+
+def test_every_page_and_every_claim_is_found_in_the_site(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(docs, "SITE", site)
+    pages = [page.relative_to(ROOT / "docs").with_suffix("") for page in (ROOT / "docs").rglob("*.md")]
+    asked = {str(page): f"{page.name}.html" for page in pages}
+    claims = {
+        "R8": "reproduction.html#r8",
+        "S8": "own.html#s8",
+        "S1-VM": "own.html#s1-vm",
+        "pacer-P1": "own.html#pacer-p1",
+    }
+    for page, found in {**asked, **claims, "index": "index.html"}.items():
+        docs.docs(page)
+        file, _, anchor = capsys.readouterr().out.strip().partition("#")
+        assert f"{Path(file).relative_to(site)}{f'#{anchor}' if anchor else ''}" == found
+        assert f'<a id="{anchor}"></a>' in Path(file).read_text() or not anchor
 
 
 def test_a_figure_to_which_a_page_only_links_is_in_the_site(site: Path) -> None:

@@ -24,6 +24,7 @@ BUILD = ROOT / "build/site"
 SITE = ROOT / "python/brobust/site"
 # What lets a browser search in files, for which zensical's pages name a script that is elsewhere.
 SCRIPT, ELSEWHERE = "search_in_files.js", "https://unpkg.com/iframe-worker/shim"
+LISTED = r"\[([^\]]*)\]\(([^)#]*\.md)\)"
 REFERENCE = {"commands.md": "Every command", "python.md": "Python"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 # What a page's Markdown has beyond the original: tables, blocks in ``` fences, and GitHub's anchors of headings.
@@ -43,7 +44,8 @@ def groups() -> Iterator[Group]:
     listed = (ROOT / "README.md").read_text().partition("\n## Documentation\n")[2].partition("\n## ")[0]
     for section in listed.split("\n### ")[1:]:
         heading, _, text = section.partition("\n")
-        yield heading, [(title, ROOT / target) for title, target in re.findall(r"^- \[(.*?)\]\((.*?)\)", text, re.M)]
+        lines = [line for line in text.splitlines() if line.startswith("- ")]
+        yield heading, [(title, ROOT / target) for line in lines for title, target in re.findall(LISTED, line)]
 
 
 def name_in_site(page: Path) -> str:

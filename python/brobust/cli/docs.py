@@ -19,7 +19,7 @@ def docs(
     page: str = typer.Argument(
         "index",
         metavar="PAGE",
-        help="A page, for example tutorial, watch or reproduction/2brobust; or a claim, for example R8: does it hold?",
+        help="A page, for example tutorial, watch or 2brobust; or a claim, for example R8: does it hold?",
     ),
 ) -> None:
     """Open this documentation in a browser, or say where it is.
@@ -35,14 +35,16 @@ def _place(page: str) -> tuple[Path, str]:
     """Return the file of a page; of a claim that with its row, and its anchor there (scripts/evidence_tables.py)."""
     directory, ending = (SITE, ".html") if SITE.is_dir() else (CHECKOUT, ".md")
     places = [file for depth in ("*", "reproduction/*") for file in sorted(directory.glob(f"{depth}{ending}"))]
-    pages = {str(file.relative_to(directory).with_suffix("")): file for file in places if file.stem != "404"}
+    # The site has all in one directory (scripts/site/build.py).
+    pages = {file.stem: file for file in places if file.stem != "404"}
     if directory == CHECKOUT and pages:
         pages["index"] = CHECKOUT.parent / "README.md"
     if not pages:
         raise MissingSupport("this installation has no documentation; in a checkout `make docs` builds it")
+    page = page.removeprefix("reproduction/")
     claim = page.lower()
     if "reproduction" in pages and page not in pages and re.fullmatch(r"([a-z]+-)?[a-z]\d+(-[a-z]+)?", claim):
-        for of_claims in ("reproduction", "reproduction/own"):
+        for of_claims in ("reproduction", "own"):
             if f'<a id="{claim}">' in pages[of_claims].read_text():
                 return pages[of_claims], f"#{claim}"
         raise BadInput(f"{page!r} is no claim of a study; `brobust docs reproduction` leads to all of them")
