@@ -59,7 +59,7 @@ def _kept_tree(place: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
 def _quic_stack(place: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     release = "$CARGO_TARGET_DIR/release"
     (place / "bin").mkdir()
-    (place / "bin/cargo").write_text(f'#!/bin/sh\nmkdir -p "{release}"\ncp Cargo.toml "{release}/brobust-quinn"\n')
+    (place / "bin/cargo").write_text(f'#!/bin/sh\nmkdir -p "{release}"\ncp "$3" "{release}/brobust-quinn"\n')
     (place / "bin/cargo").chmod(0o755)
     monkeypatch.setenv("PATH", f"{place}/bin:/usr/bin:/bin")
     stack = quic.STACKS["quinn"]
