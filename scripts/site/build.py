@@ -22,9 +22,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build/site"
 SITE = ROOT / "python/brobust/site"
+# A page in a line of the README, of which there may be several; figures and headings are none.
+LISTED = r"\[([^\]]*)\]\(([^)#]*\.md)\)"
 # What lets a browser search in files, for which zensical's pages name a script that is elsewhere.
 SCRIPT, ELSEWHERE = "search_in_files.js", "https://unpkg.com/iframe-worker/shim"
-LISTED = r"\[([^\]]*)\]\(([^)#]*\.md)\)"
 REFERENCE = {"commands.md": "Every command", "python.md": "Python"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 # What a page's Markdown has beyond the original: tables, blocks in ``` fences, and GitHub's anchors of headings.

@@ -180,7 +180,7 @@ def _refuse(sentence: str, status: int) -> int:
     if status:  # the command ends by this; with 0 it goes on
         interrupts.end_quietly()
     with suppress(OSError):  # where nobody can be told, there is the exit status
-        line = printable(" ".join(shortened(sentence).split()))
+        line = printable(" ".join(shortened(sentence).split()))  # which writes some letters as several
         print(f"brobust: {shortened(line)}", file=sys.stderr)
     return status
 

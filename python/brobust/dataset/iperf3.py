@@ -71,11 +71,11 @@ def report(text: str, end: str) -> dict[str, Any]:
     if not text:
         raise RunFailed(f"iperf3 at the {end} left no result")
     try:
-        report: dict[str, Any] = json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError):
-        report = None  # type: ignore[assignment]
-    if not isinstance(report, dict):
+        found = None
+    if not isinstance(found, dict):
         raise RunFailed(f"iperf3 at the {end} did not print JSON: {text[:120]!r}")
-    if "error" in report:
-        raise RunFailed(f"iperf3 at the {end}: {report['error']}")
-    return report
+    if "error" in found:
+        raise RunFailed(f"iperf3 at the {end}: {found['error']}")
+    return found

@@ -107,14 +107,10 @@ def _impossible(name: str, rows: pl.DataFrame) -> str | None:
             return column
     if name == "runs" and not rows["flow"].is_unique().all():
         return "flow"
-    if name == "runs" and not rows.select(pl.col("start_s").is_between(0, _end(), closed="left").all()).item():
+    before_end = pl.col("start_s").is_between(0, pl.min_horizontal("duration_s", "stop_s"), closed="left")
+    if name == "runs" and not rows.select(before_end.all()).item():
         return "start_s"
     return None
-
-
-def _end() -> pl.Expr:
-    """When a flow ends, seconds after the run's start."""
-    return pl.min_horizontal("duration_s", "stop_s")
 
 
 def find(dataset: Dataset, beginning: str | None) -> OneRun:

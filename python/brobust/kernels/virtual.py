@@ -74,13 +74,7 @@ class VirtualKernel:
             facts = files.read_json(directory / "kernel.json")
             kernel = cls(**{**facts, "congestion_controls": frozenset(facts["congestion_controls"])},
                          path=directory / "linux")  # fmt: skip
-        except (
-            BadInput,
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-        ):  # missing, or from another version of brobust
+        except (BadInput, OSError, ValueError, TypeError, KeyError):  # missing, or of another version of brobust
             return None
         return kernel if kernel.path.is_file() else None
 
