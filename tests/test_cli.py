@@ -164,6 +164,7 @@ def test_help_is_written_for_people(brobust: Brobust, command: str) -> None:
         ("compare a b --tolerance -1", "Invalid value for '--tolerance': give 0 or more (given: -1"),
         ("explore --port 70000", "Invalid value for '--port': give 65535 or less (given: 70000)"),
         ("docs tutoria", "'tutoria' is no page of the documentation; did you mean tutorial?"),
+        ("docs reproduction/mobile", "'reproduction/mobile' is no page of the documentation; did you mean mobiles?"),
     ],
 )
 def test_words_that_are_refused_are_answered_with_what_may_be_said(

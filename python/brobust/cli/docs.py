@@ -41,15 +41,14 @@ def _place(page: str) -> tuple[Path, str]:
         pages["index"] = CHECKOUT.parent / "README.md"
     if not pages:
         raise MissingSupport("this installation has no documentation; in a checkout `make docs` builds it")
-    page = page.removeprefix("reproduction/")
-    claim = page.lower()
-    if "reproduction" in pages and page not in pages and re.fullmatch(r"([a-z]+-)?[a-z]\d+(-[a-z]+)?", claim):
+    name, claim = page.removeprefix("reproduction/"), page.lower()
+    if "reproduction" in pages and name not in pages and re.fullmatch(r"([a-z]+-)?[a-z]\d+(-[a-z]+)?", claim):
         for of_claims in ("reproduction", "own"):
             if f'<a id="{claim}">' in pages[of_claims].read_text():
                 return pages[of_claims], f"#{claim}"
         raise BadInput(f"{page!r} is no claim of a study; `brobust docs reproduction` leads to all of them")
-    if page not in pages:
-        near = meant(page, pages)
+    if name not in pages:
+        near = meant(name, pages)
         known = f"did you mean {near}?" if near else f"the pages are {', '.join(sorted(pages))}"
         raise BadInput(f"{page!r} is no page of the documentation; {known}")
-    return pages[page], ""
+    return pages[name], ""
