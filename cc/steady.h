@@ -31,7 +31,10 @@
  * and a quarter times what BBR's bandwidth carries in the longest recent stall, but at least two
  * BDP. It replaces BBR's, whose allowance for ACKs that come in bunches measures the same stalls,
  * and holds in fast recovery, too: the ACKs of a whole window have waited for the CPU, and when
- * losses are found among them, hardly anything is in flight that could be conserved.
+ * losses are found among them, hardly anything is in flight that could be conserved. Version 3
+ * remembers a bandwidth for seconds, and with it what ACKs in bunches once looked like (142 of 100
+ * Mbit/s, while a neighbour was in PROBE_RTT); so with it the window counts the greatest of the last
+ * half second only, which is about what version 1 remembers.
  *
  * Rule 4, losses. What is sent ahead may be more than the buffer of the path holds. A buffer that
  * overflows drops most of the packets that follow, while random losses are far apart. So a lost
@@ -55,6 +58,10 @@
 #define REPAIR_INLINE CC_INLINE
 #include "repair.h"
 
+#ifndef STEADY_RECALL
+#define STEADY_RECALL 0 /* version 1 forgets in ten round trips by itself */
+#endif
+
 CC_PARAM(steady_repair, 1, 0, 1, CC_SWITCH, "off: BBR as it is, to see what the repair is worth")
 CC_PARAM(steady_haste, 1536, 0, 65536, CC_GAIN,
 	 "how much faster than in a slot a stall is made up for")
@@ -70,6 +77,8 @@ CC_PARAM(steady_hold, REPAIR_HOLD, 0, 1000000, CC_MILLISECONDS,
 CC_PARAM(steady_ahead, REPAIR_AHEAD, 0, 2560, CC_GAIN, "part of a stall that is made up for")
 CC_PARAM(steady_window, REPAIR_WINDOW, 0, 2560, CC_GAIN,
 	 "part of the longest stall, at the bandwidth, that the window holds beside a BDP")
+CC_PARAM(steady_recall, STEADY_RECALL, 0, 100000, CC_MILLISECONDS,
+	 "the window counts the greatest bandwidth of this time; 0: BBR's, however old")
 CC_PARAM(steady_loss, REPAIR_LOSS, 0, 1000, CC_TIMES,
 	 "what a lost packet adds to the excess, of which a delivered one takes 1; 0: losses never "
 	 "bound what is in flight")
@@ -95,11 +104,12 @@ struct steady {
 	u32 written;	/* and of the byte after the application's last one */
 	u32 own_cwnd;	/* packets: BBR's */
 	u32 cwnd;	/* packets: what the stack was given */
-	u32 bw;		/* BBR's bandwidth */
+	u32 bw;		/* the bandwidth that the window counts */
 	u32 bdp;	/* packets */
 	u32 lost;	/* conn->lost at the last ACK */
 	u32 round;	/* the round ends with a packet sent at this value of "delivered" */
 	u8 mode;	/* enum cc_mode */
+	struct bbr_max recent_bw;
 	struct repair_memory stall;
 	struct repair_bound bound; /* packets */
 };
@@ -208,6 +218,23 @@ CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 	conn->pacing_rate = st->rate;
 }
 
+/* Return the bandwidth that the window counts, of BBR's and those of the last time. What an
+ * application has limited says nothing of the path. */
+CC_INLINE u32 steady_window_bw(const struct cc_connection *conn, const struct cc_sample *sample,
+			       u32 bw, struct steady *st)
+{
+	u64 seen;
+
+	if (!steady_recall)
+		return bw;
+	if (sample->interval_us > 0 && sample->delivered >= 0 && !sample->is_app_limited) {
+		seen = (u64)sample->delivered * BBR_BW_UNIT / (u64)sample->interval_us;
+		bbr_max_update(&st->recent_bw, steady_recall, (u32)(conn->clock_ns / 1000000),
+			       (u32)seen);
+	}
+	return st->recent_bw.best[0].value ? cc_min(bw, st->recent_bw.best[0].value) : bw;
+}
+
 /* Rules 3 and 4. After a timeout, in PROBE_RTT and before PROBE_BW the window is BBR's. */
 CC_INLINE void steady_set_cwnd(struct cc_connection *conn, struct steady *st)
 {
@@ -273,8 +300,8 @@ CC_INLINE void steady_on_ack(struct cc_connection *conn, const struct cc_sample 
 			     const struct bbr_model *model, struct steady *st)
 {
 	st->mode = model->mode;
-	st->bw = model->bw;
-	st->bdp = bbr_bdp(model->bw, model->min_rtt_us, BBR_UNIT);
+	st->bw = steady_window_bw(conn, sample, model->bw, st);
+	st->bdp = bbr_bdp(st->bw, model->min_rtt_us, BBR_UNIT);
 	steady_count_losses(conn, sample, st);
 	steady_after(conn, st);
 }
