@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import polars as pl
 import pytest
 
 import brobust
@@ -94,3 +95,18 @@ def test_beside_another_flow_it_is_bbr_again_when_the_cpu_is_back() -> None:
     # Measured: 46.5, and 24.4 with a bound that is held for ever.
     assert later("bbr_steady") >= 40
     assert later("bbr_steady:steady_hold=1000s") <= 32
+
+
+def test_an_undisturbed_bbr_keeps_its_part_beside_version_3() -> None:
+    """While BBR is in PROBE_RTT, version 3 finds the link free, and would remember that for seconds."""
+
+    def neighbour(cc: str) -> float:
+        fields = {
+            "path": {"bandwidth": "100mbit", "rtt": "10ms", "buffer": "5bdp"}, "duration": "40s",
+            "flows": [{"cc": cc}, {"cc": "bbr", "sender": 2}], "contention": {"share": 0.4, "timeslice": "10ms"},
+        }  # fmt: skip
+        throughput = brobust.run(fields).throughput
+        return float(throughput.filter((pl.col("flow") == 1) & (pl.col("time_s") > 20))["throughput_mbps"].mean())
+
+    forgets, remembers = neighbour("brb_bbr3_steady"), neighbour("brb_bbr3_steady:steady_recall=0ms")
+    assert forgets > 0.8 * 95 / 2 and forgets > 1.15 * remembers, (forgets, remembers)
