@@ -7,11 +7,11 @@
     .venv/bin/python benchmarks/held_out.py --draw                            # the cells: docs/data/held-out-draw.csv
 
 The cells were drawn by a fixed seed, and committed, after the last change of the repair's rule (cc/steady.h,
-cc/repair.h and kernel/patches/kept, 30 November 2026) and before any was measured. The draw must not be changed:
-tests/test_held_out.py compares it with the committed one. Whoever changes the rule after a look at these cells draws
-others, by another SEED. Every control has the same cell with the same seed, so the
-same timeslices and, packet by packet, the same draws of loss. A control is a name of `--cc`, and after a slash how TCP
-paces (`bbr/kept`: `--cc bbr --pacing kept`).
+cc/repair.h and kernel/patches/kept, 30 November 2026; steady_recall came on 1 December, and was chosen on other cells)
+and before any was measured. The draw must not be changed: tests/test_held_out.py compares it with the committed one.
+Whoever changes the rule after a look at these cells draws others, by another SEED. Every control has the same cell with
+the same seed, so the same timeslices and, packet by packet, the same draws of loss. A control is a name of `--cc`, and
+after a slash how TCP paces (`bbr/kept`: `--cc bbr --pacing kept`).
 
 A run lasts 10 s, or 200 round trips if those are longer; figures are of its second half, except for the queueing delay,
 which is the mean over the run. Printed for each control over the cells: median, 10th percentile and minimum of its
