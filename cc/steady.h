@@ -34,7 +34,7 @@
  * losses are found among them, hardly anything is in flight that could be conserved. Version 3
  * remembers a bandwidth for seconds, and with it what ACKs in bunches once looked like (142 of 100
  * Mbit/s, while a neighbour was in PROBE_RTT); so with it the window counts the greatest of the last
- * half second only, which is about what version 1 remembers.
+ * half second only. Version 1 forgets within ten round trips.
  *
  * Rule 4, losses. What is sent ahead may be more than the buffer of the path holds. A buffer that
  * overflows drops most of the packets that follow, while random losses are far apart. So a lost
@@ -59,7 +59,7 @@
 #include "repair.h"
 
 #ifndef STEADY_RECALL
-#define STEADY_RECALL 0 /* version 1 forgets in ten round trips by itself */
+#define STEADY_RECALL 0 /* version 1 forgets by itself */
 #endif
 
 CC_PARAM(steady_repair, 1, 0, 1, CC_SWITCH, "off: BBR as it is, to see what the repair is worth")
@@ -218,8 +218,8 @@ CC_INLINE void steady_set_rate(struct cc_connection *conn, struct steady *st)
 	conn->pacing_rate = st->rate;
 }
 
-/* Return the bandwidth that the window counts, of BBR's and those of the last time. What an
- * application has limited says nothing of the path. */
+/* Return the bandwidth that the window counts: BBR's, but at most the greatest sample of the last
+ * steady_recall. A sample that the application has limited says nothing of the path. */
 CC_INLINE u32 steady_window_bw(const struct cc_connection *conn, const struct cc_sample *sample,
 			       u32 bw, struct steady *st)
 {
